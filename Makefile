@@ -1,0 +1,44 @@
+# `make drill` and `make test` need git, make, python3 (3.11 or later) and python3-venv, and the ordinary package index.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: drill test lint types floors tests bench clean
+
+# The main job: audit the bundled incident, and hold the audit against what it must say.
+drill: $(VENV)/core
+	$(BIN)/kvfence audit examples/incident --expect examples/incident/expected.json
+
+test: lint types floors tests
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+floors: $(VENV)/dev
+	$(BIN)/lint-imports
+
+tests: $(VENV)/dev
+	$(BIN)/python -m pytest
+
+# Ratios against named peers, in one run. Needs ripgrep (Debian: ripgrep) for its ratio; says so where it is absent.
+bench: $(VENV)/dev
+	$(BIN)/python benchmarks/audit_log.py
+	$(BIN)/python benchmarks/live_workers.py
+
+$(VENV)/core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/dev: $(VENV)/core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""Keep one request's KV cache out of another request's answer."""
+
+from importlib.metadata import version
+
+__version__ = version("kvfence")
