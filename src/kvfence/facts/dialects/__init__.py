@@ -1,0 +1,1 @@
+"""One dialect an engine: how its logs, arguments and endpoints say what they say."""

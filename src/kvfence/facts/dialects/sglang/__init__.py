@@ -1,0 +1,3 @@
+"""SGLang, from 0.4.6 on."""
+
+ENGINE = "sglang"
