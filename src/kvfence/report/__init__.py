@@ -1,0 +1,1 @@
+"""Documents made of an audit: one module a format."""
