@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvfence.audit.run import audit
 from kvfence.facts.collect import Input, collect
 from kvfence.facts.redact import clean
-from kvfence.report import document, terminal
+from kvfence.report import document, plain, terminal
 from kvfence.report import json as report_json
 
 # Begun with letters that nothing else in a report begins with.
@@ -59,7 +59,7 @@ def test_planted_secret_reaches_no_output(case: tuple[str, str], secret: str) ->
         path = Path(folder) / name
         path.write_text(template.format(s=secret))
         result = audit(collect([Input(str(path))]))
-    printed = report_json.render(document.build(result)) + terminal.plain(result)
+    printed = report_json.render(document.build(result)) + plain.render(lambda console: terminal.show(console, result))
     assert secret not in printed
 
 

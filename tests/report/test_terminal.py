@@ -6,9 +6,14 @@ from io import StringIO
 
 from rich.console import Console
 
-from kvfence.report import terminal
+from kvfence.findings import Audit
+from kvfence.report import plain, terminal
 from kvfence.report.scale import WIDTH, draw
 from tests.conftest import DATA, EXAMPLES, audit_of
+
+
+def printed(audit: Audit) -> str:
+    return plain.render(lambda console: terminal.show(console, audit))
 
 
 def test_incident_is_drawn_to_scale() -> None:
@@ -24,7 +29,7 @@ def test_incident_is_drawn_to_scale() -> None:
 
 
 def test_report_says_verdict_evidence_fix_and_remedy() -> None:
-    text = terminal.plain(audit_of(EXAMPLES / "incident"))
+    text = printed(audit_of(EXAMPLES / "incident"))
     assert text.startswith(" EXPOSED ")
     for words in (
         "KVF801 rejected-then-answered",
@@ -40,7 +45,7 @@ def test_report_says_verdict_evidence_fix_and_remedy() -> None:
 
 
 def test_unknowns_are_grouped_by_what_would_show_them() -> None:
-    text = terminal.plain(audit_of(DATA / "cases" / "04.txt"))
+    text = printed(audit_of(DATA / "cases" / "04.txt"))
     assert text.count(" role  leaves open ") == 1
     assert "Not known" in text
 

@@ -11,24 +11,23 @@ import typer
 from kvfence.audit.expect import compare, read_expectation
 from kvfence.audit.previous import read_previous
 from kvfence.audit.run import audit
-from kvfence.cli.console import Console
+from kvfence.cli.exits import FOUND, UNKNOWN
 from kvfence.cli.inputs import (
     Assumed,
     DecodeInputs,
+    Format,
     Inputs,
     KeyVariable,
     Output,
     PrefillInputs,
     Timeout,
-    emit,
+    emit_report,
     read_deployment,
 )
 from kvfence.facts.live_options import KEY_VARIABLE, LiveOptions
 from kvfence.findings import Audit, Level, Status
 from kvfence.knowledge.age import age_note
-from kvfence.report import document, json, terminal
-
-FOUND, UNKNOWN = 1, 3
+from kvfence.report import document, terminal
 
 LevelName = Literal["critical", "high", "medium", "low", "info"]
 
@@ -39,9 +38,7 @@ def command(
     prefill: PrefillInputs = None,
     decode: DecodeInputs = None,
     assume: Assumed = None,
-    output_format: Annotated[
-        Literal["terminal", "json"], typer.Option("--format", help="How to write the report.")
-    ] = "terminal",
+    output_format: Format = "terminal",
     output: Output = None,
     fail_on: Annotated[
         LevelName, typer.Option("--fail-on", help="Exit with 1 if a finding of this level or worse failed.")
@@ -93,7 +90,7 @@ def command(
     if today is not None and (note := age_note(today.date())) is not None:
         deployment.notes = (*deployment.notes, note)
     result = audit(deployment)
-    _write(result, output_format, output)
+    emit_report(output_format, output, lambda: document.build(result), lambda console: terminal.show(console, result))
     if expectation is not None:
         differences = compare(expectation, result)
         for difference in differences:
@@ -102,16 +99,6 @@ def command(
             typer.echo(f"as expected: {expectation.verdict}, {len(expectation.failed)} rules failed", err=True)
         raise typer.Exit(FOUND if differences else 0)
     raise typer.Exit(_code(result, Level(fail_on), allow_unknown=allow_unknown))
-
-
-def _write(result: Audit, output_format: str, output: Path | None) -> None:
-    console = Console(highlight=False, emoji=False)
-    if output_format == "json":
-        emit(json.render(document.build(result)), output)
-    elif output is None and console.is_terminal:
-        terminal.show(console, result)
-    else:
-        emit(terminal.plain(result), output)
 
 
 def _code(result: Audit, level: Level, *, allow_unknown: bool) -> int:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
 import typer
 
 from kvfence.audit.run import pairs_of
-from kvfence.cli.console import Console
+from kvfence.cli.exits import FOUND, UNKNOWN
 from kvfence.cli.inputs import (
     Assumed,
     DecodeInputs,
+    Format,
     Inputs,
     KeyVariable,
     Output,
     PrefillInputs,
     Timeout,
-    emit,
+    emit_report,
     read_deployment,
 )
 from kvfence.facts.live_options import KEY_VARIABLE, LiveOptions
 from kvfence.facts.model import Deployment
 from kvfence.limits.pair import PairLimits
-from kvfence.report import json
 from kvfence.report import limits as report
-
-UNKNOWN, FOUND = 3, 1
 
 
 def command(
@@ -34,9 +30,7 @@ def command(
     prefill: PrefillInputs = None,
     decode: DecodeInputs = None,
     assume: Assumed = None,
-    output_format: Annotated[
-        Literal["terminal", "json"], typer.Option("--format", help="How to write it.")
-    ] = "terminal",
+    output_format: Format = "terminal",
     output: Output = None,
     api_key_env: KeyVariable = KEY_VARIABLE,
     timeout: Timeout = 10.0,
@@ -47,13 +41,12 @@ def command(
     """
     deployment = read_deployment(inputs, prefill, decode, assume, LiveOptions(timeout, api_key_env))
     pairs = pairs_of(deployment)
-    console = Console(highlight=False, emoji=False)
-    if output_format == "json":
-        emit(json.render(report.build(deployment, pairs)), output)
-    elif output is None and console.is_terminal:
-        report.show(console, deployment, pairs)
-    else:
-        emit(report.plain(deployment, pairs), output)
+    emit_report(
+        output_format,
+        output,
+        lambda: report.build(deployment, pairs),
+        lambda console: report.show(console, deployment, pairs),
+    )
     raise typer.Exit(_code(deployment, pairs))
 
 

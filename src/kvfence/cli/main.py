@@ -17,10 +17,9 @@ from rich.text import Text
 
 from kvfence import __version__
 from kvfence.cli import audit, limits, rules
+from kvfence.cli.exits import CLOSED, INTERNAL, INTERRUPTED, UNUSABLE
 from kvfence.errors import KvfenceError
 from kvfence.facts.redact import clean
-
-UNUSABLE, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
 
 app = typer.Typer(
     name="kvfence",

@@ -12,7 +12,7 @@ from kvfence.audit.registry import all_rules, page_of
 from kvfence.audit.rule import RULES
 from kvfence.cli.console import Console
 from kvfence.errors import InputError
-from kvfence.report.terminal import PLAIN_WIDTH
+from kvfence.report import plain
 
 
 def command(
@@ -24,7 +24,7 @@ def command(
     """List the rules of the audit, or print the page of one."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
+        console = Console(width=plain.WIDTH)
     if rule is None:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("rule", "level", "name", "what it looks for"):

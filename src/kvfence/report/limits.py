@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Literal
 
 import msgspec
@@ -15,7 +14,7 @@ from kvfence.limits.pair import PairLimits
 from kvfence.limits.worker import Lacking, Size, capacity_of, limit_of
 from kvfence.report.document import PairPart, VersionPart, pair_part, version_part
 from kvfence.report.scale import draw
-from kvfence.report.terminal import PLAIN_WIDTH, ROWS_SHOWN, workers_table
+from kvfence.report.terminal import ROWS_SHOWN, workers_table
 
 
 class LimitPart(msgspec.Struct):
@@ -73,13 +72,6 @@ def _part(worker: Worker) -> LimitPart:
         max_input_len=limit.tokens if isinstance(limit, Size) else None,
         missing=[key.name for key in limit.keys] if isinstance(limit, Lacking) and worker.role != ROUTER else [],
     )
-
-
-def plain(deployment: Deployment, pairs: tuple[PairLimits, ...]) -> str:
-    """Give the table and the picture as text of a fixed width."""
-    buffer = StringIO()
-    show(Console(file=buffer, width=PLAIN_WIDTH, no_color=True, highlight=False, emoji=False), deployment, pairs)
-    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
 def show(console: Console, deployment: Deployment, pairs: tuple[PairLimits, ...]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from io import StringIO
 
 from rich.console import Console
 from rich.padding import Padding
@@ -18,7 +17,6 @@ from kvfence.limits.remedy import Remedy
 from kvfence.limits.worker import Size, limit_of
 from kvfence.report.scale import draw
 
-PLAIN_WIDTH = 110
 EVIDENCE_SHOWN = 4
 IDS_SHOWN = 8
 NOTES_SHOWN = 12
@@ -45,13 +43,6 @@ _LEVELS = {
     Level.LOW: "cyan",
     Level.INFO: "dim",
 }
-
-
-def plain(audit: Audit) -> str:
-    """Give the report as text of a fixed width, the same bytes wherever it goes."""
-    buffer = StringIO()
-    show(Console(file=buffer, width=PLAIN_WIDTH, no_color=True, highlight=False, emoji=False), audit)
-    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
 def show(console: Console, audit: Audit) -> None:
