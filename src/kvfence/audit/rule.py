@@ -17,10 +17,14 @@ from typing import Any, TypeVar
 
 from kvfence.facts import keys
 from kvfence.facts.fact import Evidence, Fact, Key
-from kvfence.facts.model import Deployment, Worker
+from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Deployment, Worker
 from kvfence.findings import Level, Missing, Requests, Status
 from kvfence.knowledge.releases import newest, oldest
 from kvfence.limits.pair import PairLimits
+
+# The roles that a rule may ask of: those that hand off, and all that serve.
+BOTH = (PREFILL, DECODE)
+SERVERS = (*BOTH, UNIFIED)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvfence.audit.registry import all_rules
-from kvfence.audit.rule import Outcome, Rule, Scope, lack, not_applicable, unknown
+from kvfence.audit.rule import SERVERS, Outcome, Rule, Scope, lack, not_applicable, unknown
 from kvfence.errors import InputError
 from kvfence.facts import keys
-from kvfence.facts.model import DECODE, PREFILL, ROUTER, UNIFIED, Deployment, Worker
+from kvfence.facts.model import DECODE, PREFILL, ROUTER, Deployment, Worker, without_partner
 from kvfence.findings import Audit, Finding, Level, Missing, Status, Verdict
 from kvfence.limits.pair import PairLimits, limits_of
 from kvfence.limits.remedy import remedy_for
@@ -26,7 +26,8 @@ def audit(deployment: Deployment) -> Audit:
     """
     pairs = pairs_of(deployment)
     findings: list[Finding] = []
-    lonely = tuple(deployment.without_partner())
+    halves = (*deployment.of_role(PREFILL), *deployment.of_role(DECODE))
+    lonely = without_partner(halves, (limits.pair for limits in pairs))
     for rule in all_rules():
         findings += _merged(rule, list(_ask(rule, deployment, pairs, lonely)))
     findings.sort(key=_order)
@@ -63,7 +64,7 @@ def verdict_of(findings: list[Finding]) -> Verdict:
 
 
 def _ask(
-    rule: Rule, deployment: Deployment, pairs: tuple[PairLimits, ...], lonely: tuple[Worker, ...]
+    rule: Rule, deployment: Deployment, pairs: tuple[PairLimits, ...], lonely: list[Worker]
 ) -> Iterator[tuple[tuple[Worker, ...], Outcome]]:
     if rule.scope is Scope.DEPLOYMENT:
         outcome = rule.check(deployment)
@@ -90,7 +91,7 @@ def _ask(
 
 def _role_unknown(rule: Rule, worker: Worker) -> Outcome:
     """Ask about a worker of unknown role: only what is asked of every server can be answered."""
-    if {PREFILL, DECODE, UNIFIED} <= set(rule.roles):
+    if set(SERVERS) <= set(rule.roles):
         return rule.check(worker)
     return unknown(f"the role of {worker.name} is not known", lack(worker, keys.ROLE))
 

@@ -206,16 +206,17 @@ class Deployment:
         sure = [Pair(p, d) for p in prefill for d in decode if not serve_different_models(p, d)]
         yield from sure
         # Paths are spelled differently on every host: those left over may well serve one model.
-        lonely_prefill, lonely_decode = _without_partner(prefill, decode, sure)
-        for one in lonely_prefill:
-            for other in lonely_decode:
+        left = without_partner(decode, sure)
+        for one in without_partner(prefill, sure):
+            for other in left:
                 if not _told_apart(one, other):
                     yield Pair(one, other)
 
-    def without_partner(self) -> Iterator[Worker]:
-        """Go through the prefill and decode workers of no pair."""
-        paired = {id(worker) for pair in self.pairs() for worker in (pair.prefill, pair.decode)}
-        return (w for w in self.workers if w.role in (PREFILL, DECODE) and id(w) not in paired)
+
+def without_partner(workers: Iterable[Worker], pairs: Iterable[Pair]) -> list[Worker]:
+    """List the workers that are in none of the pairs."""
+    paired = {id(worker) for pair in pairs for worker in (pair.prefill, pair.decode)}
+    return [worker for worker in workers if id(worker) not in paired]
 
 
 def serve_different_models(one: Worker, other: Worker) -> bool:
@@ -249,10 +250,3 @@ def _last_part(path: str | None) -> str | None:
         return None
     cached = re.search(r"models--[\w.-]+?--([\w.-]+)/snapshots/", path)
     return cached[1] if cached is not None else path.rstrip("/").rpartition("/")[2]
-
-
-def _without_partner(
-    prefill: Iterable[Worker], decode: Iterable[Worker], pairs: Iterable[Pair]
-) -> tuple[list[Worker], list[Worker]]:
-    paired = {id(worker) for pair in pairs for worker in (pair.prefill, pair.decode)}
-    return [p for p in prefill if id(p) not in paired], [d for d in decode if id(d) not in paired]

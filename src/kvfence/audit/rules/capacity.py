@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvfence.audit.rule import (
+    SERVERS,
     Outcome,
     deployment_rule,
     failed,
@@ -22,7 +23,6 @@ from kvfence.limits.pair import PairLimits
 from kvfence.limits.remedy import GIB, largest_context, missing_bytes
 from kvfence.limits.worker import Lacking, Size, capacity_of
 
-SERVERS = (PREFILL, DECODE, UNIFIED)
 FULL = 0.99
 POST_CAPTURE = "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvfence.audit.layout import compare_layout
 from kvfence.audit.rule import (
+    BOTH,
     Outcome,
     failed,
     lack,
@@ -25,7 +26,6 @@ from kvfence.knowledge.releases import Version
 from kvfence.limits.pair import PairLimits
 
 CHECKSUM_FLAG = "--disaggregation-enable-kv-checksum"
-BOTH = (PREFILL, DECODE)
 
 
 @worker_rule("KVF401", "kv-checksum-off", Level.MEDIUM, roles=BOTH, refs=("sgl-project/sglang#39500",))

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from kvfence.audit.rule import Outcome, failed, lack, not_applicable, pair_rule, passed, undecided, unknown, worker_rule
+from kvfence.audit.rule import (
+    BOTH,
+    Outcome,
+    failed,
+    lack,
+    not_applicable,
+    pair_rule,
+    passed,
+    undecided,
+    unknown,
+    worker_rule,
+)
 from kvfence.audit.switches import Known, Unseen, setting
 from kvfence.facts import keys
 from kvfence.facts.model import DECODE, PREFILL, Worker
@@ -30,7 +41,6 @@ EARLY_SEND = "SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX"
 # Mooncake takes no shorter time-out, whatever MC_TRANSFER_TIMEOUT says.
 SHORTEST_CALL = 5.0
 
-BOTH = (PREFILL, DECODE)
 UPGRADE = "run SGLang 0.5.22 or later on both roles"
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kvfence.audit.rule import Outcome, deployment_rule, failed, not_applicable, passed, unknown
+from kvfence.audit.rules.version import hands_off, release_hands_off
 from kvfence.facts import keys
 from kvfence.facts.fact import Evidence
 from kvfence.facts.happenings import Answer, Finish, Refusal, Wait
 from kvfence.facts.model import DECODE, PREFILL, Deployment, Worker
 from kvfence.findings import Level, Missing, Requests
-from kvfence.knowledge.protections import protection
 from kvfence.limits.worker import Lacking, Size, limit_of
 
 # Across roles, a request is looked for so long after its refusal: longer than decode waits by default.
@@ -120,9 +120,8 @@ def _hides_refusals(worker: Worker) -> bool:
     Up to 0.5.23 the refusal is logged by tensor-parallel rank 0 alone, and with data-parallel attention the
     other ranks are schedulers of their own (`set_finish_with_abort` in `managers/schedule_batch.py`).
     """
-    release = worker.value(keys.VERSION)
-    retires = protection("retire-aborted-result").decide(release) if release is not None else None
-    return bool(worker.value(keys.DP_ATTENTION)) and worker.value(keys.DP) != 1 and retires is not True
+    many = bool(worker.value(keys.DP_ATTENTION)) and worker.value(keys.DP) != 1
+    return many and hands_off(worker) is not False
 
 
 def _sort_refusals(worker: Worker, decode: list[Worker], found: _Found) -> None:
@@ -132,8 +131,8 @@ def _sort_refusals(worker: Worker, decode: list[Worker], found: _Found) -> None:
     by_room = {f.room: f for w in decode for f in w.happenings.finishes if f.room is not None and f.prompt_tokens != 1}
     limits = [(limit_of(w), w) for w in decode]
     for refusal in worker.happenings.refusals:
-        retires = _retires(refusal)
-        if retires is True or refusal.answer is Answer.REFUSED or _refused_by_decode(refusal, limits):
+        off = release_hands_off(refusal.release)
+        if off is False or refusal.answer is Answer.REFUSED or _refused_by_decode(refusal, limits):
             continue  # nothing was handed off, or decode held a placeholder of its own
         end = _end_of(refusal, ends.get(refusal.rid or "", ()))
         other_leg = by_room.get(end.room) if end is not None and end.room is not None else None
@@ -143,9 +142,9 @@ def _sort_refusals(worker: Worker, decode: list[Worker], found: _Found) -> None:
             found.unclear.append(refusal)
         elif end is not None and end.prompt_tokens == 1:
             _confirm(found, refusal, end.evidence, *([other_leg.evidence] if other_leg else []))
-        elif refusal.answer is Answer.ANSWERED and retires is False:
+        elif refusal.answer is Answer.ANSWERED and off:
             _confirm(found, refusal, *refusal.chain)
-        elif retires is False and (answered := _leg_of_length(refusal, found.legs)) is not None:
+        elif off and (answered := _leg_of_length(refusal, found.legs)) is not None:
             _confirm(found, refusal, answered.evidence)
         else:
             found.unclear.append(refusal)
@@ -186,11 +185,6 @@ def _leg_of_length(refusal: Refusal, legs: dict[int | None, list[Finish]]) -> Fi
 def _confirm(found: _Found, refusal: Refusal, *chain: Evidence) -> None:
     found.answered.append(refusal)
     found.evidence += [refusal.evidence, *chain]
-
-
-def _retires(refusal: Refusal) -> bool | None:
-    """Whether the release that refused it retires what it refuses."""
-    return protection("retire-aborted-result").decide(refusal.release) if refusal.release is not None else None
 
 
 def _requests(found: _Found) -> Requests:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from kvfence.audit.rule import (
+    SERVERS,
     Outcome,
     deployment_rule,
     failed,
@@ -15,11 +16,10 @@ from kvfence.audit.rule import (
     worker_rule,
 )
 from kvfence.facts import keys
-from kvfence.facts.model import DECODE, PREFILL, ROUTER, UNIFIED, Deployment, Worker
+from kvfence.facts.model import DECODE, PREFILL, ROUTER, Deployment, Worker
 from kvfence.findings import Level, Missing
 from kvfence.knowledge.releases import Version
 
-SERVERS = (PREFILL, DECODE, UNIFIED)
 # The last release whose bootstrap server is given no address to listen on (disaggregation/common/conn.py:415 of 0.5.1).
 IGNORES_HOST = Version.parse("0.5.1.post3")
 FENCE_BOOTSTRAP = "let only decode workers reach this port (a network policy, or a network of their own)"

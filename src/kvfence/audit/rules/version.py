@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvfence.audit.rule import (
+    SERVERS,
     Outcome,
     deployment_rule,
     failed,
@@ -15,25 +16,26 @@ from kvfence.audit.rule import (
 )
 from kvfence.facts import keys
 from kvfence.facts.keys import KEYS
-from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Deployment, Worker
+from kvfence.facts.model import DECODE, PREFILL, Deployment, Worker
 from kvfence.findings import Level
 from kvfence.knowledge.advisories import Advisory, advisories
 from kvfence.knowledge.protections import protection
-from kvfence.knowledge.releases import Version
+from kvfence.knowledge.releases import Version, VersionRange
 
 # An advisory, whether the release is affected, and whether the worker has what it needs.
 _Judged = tuple[Advisory, bool | None, bool | None]
 
 RECOMMENDED = Version.parse("0.5.22")
-SERVERS = (PREFILL, DECODE, UNIFIED)
 
 
 def hands_off(worker: Worker) -> bool | None:
     """Whether the release hands a refused request off to decode; `None` if that is not known."""
-    release = worker.value(keys.VERSION)
-    if release is None:
-        return None
-    retires = protection("retire-aborted-result").decide(release)
+    return release_hands_off(worker.value(keys.VERSION))
+
+
+def release_hands_off(release: VersionRange | None) -> bool | None:
+    """Whether a release hands a refused request off to decode; `None` if that is not known."""
+    retires = protection("retire-aborted-result").decide(release) if release is not None else None
     return None if retires is None else not retires
 
 

@@ -280,6 +280,11 @@ def read_flags(words: list[str]) -> CommandLine:
     return CommandLine(fields, config, tuple(unknown))
 
 
+def flag_of(field: str) -> str:
+    """Spell a field as the flag that sets it."""
+    return f"--{field.replace('_', '-')}"
+
+
 def with_defaults(fields: Mapping[str, object]) -> dict[str, Scalar]:
     """List the defaults of the fields that a whole command line leaves out."""
     return {name: value for name, value in DEFAULTS.items() if name not in fields}

@@ -15,7 +15,7 @@ from kvfence.errors import InputError
 from kvfence.facts import keys
 from kvfence.facts.command import Command, is_open
 from kvfence.facts.dialects.sglang import ENGINE
-from kvfence.facts.dialects.sglang.arguments import FIELDS, CommandLine, put_fields, read_flags, with_defaults
+from kvfence.facts.dialects.sglang.arguments import FIELDS, CommandLine, flag_of, put_fields, read_flags, with_defaults
 from kvfence.facts.fact import Evidence, Fact, Standing
 from kvfence.facts.model import ROUTER, Environment, Kind, Seen, Sighting
 from kvfence.facts.redact import clean, is_scrubbed
@@ -85,11 +85,11 @@ def read_command(
     for field in unset:
         if field == "api_key":  # that a key is given is all there is to know of it
             continue
-        sighting.notes.append(f"{source}:{command.line}: --{field.replace('_', '-')} is a variable nothing sets")
+        sighting.notes.append(f"{source}:{command.line}: {flag_of(field)} is a variable nothing sets")
         del fields[field]
 
     def cite(field: str, value: object) -> Evidence:
-        text = f"--{field.replace('_', '-')}" + ("" if value is True else f" {value}")
+        text = flag_of(field) + ("" if value is True else f" {value}")
         return Evidence(source, clean(text), command.line)
 
     if read.config is not None:
@@ -137,7 +137,7 @@ def _put_defaults(sighting: Sighting, read: CommandLine, fields: Mapping[str, ob
     for field, value in with_defaults(fields).items():
         key, convert = FIELDS[field]
         default = convert(value)
-        evidence = Evidence(source, f"--{field.replace('_', '-')} is not given; by default {value}", line)
+        evidence = Evidence(source, f"{flag_of(field)} is not given; by default {value}", line)
         sighting.put(key, Fact(default, (evidence,), Standing.RELEASE_DEFAULT))
     if "port" not in fields:
         evidence = Evidence(source, f"--port is not given; by default {DEFAULT_PORT}", line)
@@ -210,7 +210,7 @@ def config_words(given: Mapping[str, tuple[object, int | None]]) -> list[str]:
     """Spell a `--config` file as SGLang does: as flags."""
     words: list[str] = []
     for field, (value, _) in given.items():
-        flag = f"--{field.replace('_', '-')}"
+        flag = flag_of(field)
         if value is True:
             words.append(flag)
         elif value is False or value is None:

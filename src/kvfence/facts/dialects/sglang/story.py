@@ -217,7 +217,7 @@ class _Stream:
         self._now.command = evidence
 
         def cite(name: str, value: object) -> Evidence:
-            return Evidence(self._source, clean(f"--{name.replace('_', '-')} {value}"), evidence.line)
+            return Evidence(self._source, clean(f"{arguments.flag_of(name)} {value}"), evidence.line)
 
         arguments.put_fields(self._now.sighting, read.fields, cite)
 
