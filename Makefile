@@ -29,6 +29,7 @@ tests: $(VENV)/dev
 bench: $(VENV)/dev
 	$(BIN)/python benchmarks/audit_log.py
 	$(BIN)/python benchmarks/live_workers.py
+	$(BIN)/python benchmarks/tags.py
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
