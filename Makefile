@@ -30,6 +30,7 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/audit_log.py
 	$(BIN)/python benchmarks/live_workers.py
 	$(BIN)/python benchmarks/tags.py
+	$(BIN)/python benchmarks/simulate.py
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

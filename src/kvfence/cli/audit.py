@@ -15,15 +15,13 @@ from kvfence.cli.exits import FOUND, UNKNOWN
 from kvfence.cli.inputs import (
     Assumed,
     DecodeInputs,
-    Format,
     Inputs,
     KeyVariable,
-    Output,
     PrefillInputs,
     Timeout,
-    emit_report,
     read_deployment,
 )
+from kvfence.cli.output import Format, Output, emit_report
 from kvfence.facts.live_options import KEY_VARIABLE, LiveOptions
 from kvfence.findings import Audit, Level, Status
 from kvfence.knowledge.age import age_note

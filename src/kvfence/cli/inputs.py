@@ -1,22 +1,16 @@
-"""What `audit` and `limits` share: what to read, and where and how to write."""
+"""What `audit` and `limits` share: what to read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console as AnyConsole
 
-from kvfence.cli.console import Console
 from kvfence.errors import InputError
 from kvfence.facts.assume import read_assumption
 from kvfence.facts.collect import Input, collect
 from kvfence.facts.live_options import LiveOptions
 from kvfence.facts.model import DECODE, PREFILL, Deployment
-from kvfence.report import json, plain
 
 Inputs = Annotated[
     list[str] | None,
@@ -51,11 +45,6 @@ Timeout = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each answer of a URL."),
 ]
-Format = Annotated[Literal["terminal", "json"], typer.Option("--format", help="How to write the report.")]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the report to a file.", dir_okay=False),
-]
 
 
 def read_deployment(
@@ -77,31 +66,3 @@ def read_deployment(
     if not given:
         raise InputError("the call", "names no input: give a log, a directory, a launch script or a URL")
     return collect(given, assumptions=[read_assumption(text) for text in assumed or ()], live=live)
-
-
-def emit_report(
-    output_format: str, path: Path | None, build: Callable[[], msgspec.Struct], show: Callable[[AnyConsole], None]
-) -> None:
-    """Write a report as JSON, to a terminal, or as plain text where there is none.
-
-    Raises:
-        InputError: the file cannot be written.
-
-    """
-    console = Console(highlight=False, emoji=False)
-    if output_format == "json":
-        _emit(json.render(build()), path)
-    elif path is None and console.is_terminal:
-        show(console)
-    else:
-        _emit(plain.render(show), path)
-
-
-def _emit(text: str, path: Path | None) -> None:
-    if path is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(path), f"cannot be written ({error.strerror})") from None

@@ -1,0 +1,49 @@
+"""What every command that makes a report shares: where and how to write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+from rich.console import Console as AnyConsole
+
+from kvfence.cli.console import Console
+from kvfence.errors import InputError
+from kvfence.report import json, plain
+
+Format = Annotated[Literal["terminal", "json"], typer.Option("--format", help="How to write the report.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the report to a file.", dir_okay=False),
+]
+
+
+def emit_report(
+    output_format: str, path: Path | None, build: Callable[[], msgspec.Struct], show: Callable[[AnyConsole], None]
+) -> None:
+    """Write a report as JSON, to a terminal, or as plain text where there is none.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    """
+    console = Console(highlight=False, emoji=False)
+    if output_format == "json":
+        _emit(json.render(build()), path)
+    elif path is None and console.is_terminal:
+        show(console)
+    else:
+        _emit(plain.render(show), path)
+
+
+def _emit(text: str, path: Path | None) -> None:
+    if path is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written ({error.strerror})") from None

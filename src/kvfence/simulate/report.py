@@ -1,0 +1,83 @@
+"""A simulation as a person reads it."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kvfence.simulate.document import BreachPart, RowPart, SimulateDocument
+
+
+def show(console: Console, document: SimulateDocument) -> None:
+    """Print the document to a console; the schedule of a breach is one line of JSON that `--replay` takes."""
+    if document.rows:
+        _show_rows(console, document)
+    else:
+        _show_one(console, document)
+
+
+def _show_one(console: Console, document: SimulateDocument) -> None:
+    console.print(Text(_summary(document)), soft_wrap=True)
+    if document.breach is None:
+        console.print("no property broke" if document.complete else "no property broke so far")
+        return
+    console.print()
+    _show_story(console, document.breach)
+    console.print()
+    console.print(Text("schedule, for --replay:"))
+    console.print(Text(msgspec.json.encode(document.breach.schedule).decode()), soft_wrap=True)
+
+
+def _summary(document: SimulateDocument) -> str:
+    off = f"without {', '.join(document.without)}" if document.without else "all mechanisms on"
+    where = f" in {document.scenario}" if document.scenario else ""
+    if document.mode == "exhaustive":
+        how = "every state" if document.complete else "shortest breach" if document.breach else "not all states"
+        did = f"{how}: {document.states:,} states, {document.steps:,} steps, {document.runs:,} ends"
+    elif document.mode == "replay":
+        did = f"replayed {document.steps} steps"
+    else:
+        did = f"{document.runs:,} random schedules, {document.steps:,} steps"
+    stopped = "; interrupted" if document.interrupted else ""
+    return f"{did}{where}, {off}, {document.seconds:.1f} s{stopped}"
+
+
+def _show_story(console: Console, breach: BreachPart) -> None:
+    *lines, last = breach.story
+    for number, line in enumerate(lines, 1):
+        style = "yellow" if line.startswith("FAULT") else ""
+        console.print(Text(f"{number:3}  {line}", style), soft_wrap=True)
+    console.print(Text(f"     {last}", "bold red"), soft_wrap=True)
+
+
+def _show_rows(console: Console, document: SimulateDocument) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("", "off" if document.mode == "matrix" else "known of it", "comes out", "in"):
+        table.add_column(title, overflow="fold")
+    for row in document.rows:
+        good = Text("ok", "green") if row.as_declared else Text("NO", "bold red")
+        off = " + ".join(row.without) if document.mode == "matrix" else row.name
+        table.add_row(good, off, _outcome(row), row.scenario)
+    console.print(table)
+    wrong = [row for row in document.rows if not row.as_declared]
+    for row in wrong:
+        expected = row.expected or (f"no breach, caught by {row.caught_by}" if row.caught_by else "no breach")
+        console.print(Text(f"\n{row.name}: declared is {expected}", "bold"), soft_wrap=True)
+        if row.breach is not None:
+            _show_story(console, row.breach)
+    done = (
+        "interrupted" if document.interrupted else "all as declared" if not wrong else f"{len(wrong)} not as declared"
+    )
+    console.print(f"\n{len(document.rows)} rows, {document.steps:,} steps, {document.seconds:.1f} s: {done}")
+
+
+def _outcome(row: RowPart) -> str:
+    if row.breach is not None:
+        lines = len(row.breach.story)
+        steps = len(row.breach.schedule.steps)
+        return f"{row.breach.property} broken in {steps} steps ({lines} lines): {row.breach.what}"
+    if row.caught_by is not None:
+        return f"caught by {row.caught_by} in all {row.states:,} states; cost: {row.cost}"
+    return f"nothing broke in {'all ' if row.every_state else ''}{row.states:,} states"
