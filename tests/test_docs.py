@@ -74,7 +74,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("command", ["audit", "limits", "rules"])
+@pytest.mark.parametrize("command", ["audit", "limits", "rules", "simulate"])
 def test_every_option_is_documented(command: str) -> None:
     text = (DOCS / "commands" / f"{command}.md").read_text()
     done = subprocess.run(
