@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from kvfence.fence import Config, Decode, Prefill
-from kvfence.fence.commands import Answer, Check, Compute, End, Scrub, Step, Timer
+from kvfence.fence import Config, Decode
+from kvfence.fence.commands import Answer, Check, Compute, End, Scrub, Send, Step, Timer
 from kvfence.fence.events import Refuse, Submit
 from kvfence.fence.messages import Address, Cancel, Ended, Epoch, Grant, Hello, Noted, Offer
 from kvfence.fence.outcome import (
@@ -27,8 +28,10 @@ from kvfence.fence.transfer import DRAINED
 from kvfence.fence.units import FULL, LATENT, ROW, WINDOW, Layout
 from tests.fence.playbook import (
     ASKED,
+    BORN,
     DECODE_STATES,
     LEASE,
+    P0,
     REF,
     Playbook,
     checking,
@@ -234,12 +237,21 @@ def test_a_reference_that_was_served_serves_no_other_request_wherever_it_comes_f
         play.tell(Submit(request(name="thief"), REF, peer)).gives(Answer(REF, "thief", REPLAY))
 
 
-@pytest.mark.parametrize("play", [prefill(), decode()], ids=["prefill", "decode"])
-def test_a_worker_has_no_handoff_with_itself(play: Playbook[Prefill] | Playbook[Decode]) -> None:
+def test_a_reference_that_a_peer_ended_first_serves_no_other_request_once_its_own_has_come() -> None:
+    play = decode().hear(hello(), source=STRANGER).hear(Cancel(REF, GRAMMAR))
+    play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, GRAMMAR), Answer(REF, "r", GRAMMAR))
+    play.tell(Submit(request(name="thief"), REF, "P1")).gives(Answer(REF, "thief", REPLAY))
+    sender = prefill().hear(hello(), source=Address("D1")).hear(Ended(REF, GRAMMAR, None))
+    for asked, peer in ((ASKED, "D0"), (request(name="thief"), "D0"), (request(name="thief"), "D1")):
+        sender.tell(Submit(asked, REF, peer)).gives(End(REF, GRAMMAR))
+
+
+@pytest.mark.parametrize("make", [prefill, decode])
+def test_a_worker_has_no_handoff_with_itself(make: Callable[[], Playbook[Any]]) -> None:
+    play = make()
     play.tell(Submit(ASKED, REF, play.machine.address.worker)).gives_no(Offer, Grant, Compute)
-    for sent in play.got:
-        if hasattr(sent, "envelope"):
-            play.tell(sent.envelope).gives()
+    for sent in play.of(Send):
+        play.tell(sent.envelope).gives()
 
 
 # Binding
@@ -256,6 +268,14 @@ def test_an_offer_that_came_first_binds_no_request_with_another_peer() -> None:
     play.tell(Submit(ASKED, REF, "P0")).gives(Timer(REF, 30.0))
     play.hear(offer(ASKED, born=Epoch(1, 5))).gives_of(Grant, Grant(REF, LEASE, 1, targets(4, 5), True))
     assert play.machine.legs[REF].born == Epoch(1, 5)
+
+
+@pytest.mark.parametrize("theirs", [ASKED, request(first=9)], ids=["the same", "another"])
+def test_an_offer_of_another_peer_does_not_take_the_place_of_one_that_came_first(theirs: Request) -> None:
+    play = decode().hear(offer(ASKED)).hear(hello(), offer(theirs, born=Epoch(1, 5)), source=STRANGER).gives()
+    play.tell(Submit(ASKED, REF, "P0")).gives_of((Grant, Answer), Grant(REF, LEASE, 1, targets(4, 5), True))
+    assert play.machine.legs[REF].born == BORN
+    assert list(play.machine.offers) == [(REF, STRANGER)]
 
 
 def test_an_offer_that_came_first_is_void_once_its_peer_has_restarted() -> None:
@@ -279,7 +299,15 @@ def test_an_offer_of_another_peer_is_ignored(state: Callable[[Playbook[Decode]],
 def test_offers_without_a_request_cost_no_more_than_so_many() -> None:
     play = decode(config(tombstones=3))
     play.hear(*(offer(ASKED, f"h{number}") for number in range(9))).gives()
-    assert list(play.machine.offers) == ["h6", "h7", "h8"]
+    assert list(play.machine.offers) == [(ref, P0) for ref in ("h6", "h7", "h8")]
+
+
+def test_an_offer_that_is_made_again_at_the_bound_takes_the_room_of_nobody() -> None:
+    play = decode(config(tombstones=2)).hear(offer(ASKED, "first"), offer(ASKED, "second"))
+    play.hear(*2 * [offer(ASKED, "second")], offer(ASKED, "first")).gives()
+    for ref in ("first", "second"):
+        assert (ref, P0) in play.machine.offers
+    assert play.tell(Submit(ASKED, "first", "P0")).of(Grant)
 
 
 DIFFERENT = [

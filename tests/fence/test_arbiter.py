@@ -16,6 +16,7 @@ from kvfence.fence.commands import (
     End,
     Fence,
     Revoke,
+    Scrub,
     Step,
     Timer,
     Verify,
@@ -221,6 +222,30 @@ def test_prefill_whose_operations_are_pending_is_asked_on_until_they_are_not() -
     play.tell(Expired(REF)).gives(Ended(REF, ABORTED, LEASE), Timer(REF, 1.0))
     play.hear(Noted(REF, LEASE, PENDING), Noted(REF, LEASE, DRAINED)).gives(Timer(REF, 0))
     assert all_free(play)
+
+
+@pytest.mark.parametrize(("wait", "retry", "believed"), [(30.0, 1.0, 34), (2.0, 1.0, 6), (2.0, 4.0, 5)])
+def test_prefill_whose_operations_are_pending_for_ever_leaves_their_targets_in_doubt(
+    wait: float, retry: float, believed: int
+) -> None:
+    play = receiving(decode(config(tries=4, wait_seconds=wait, retry_seconds=retry))).tell(Abort(REF))
+    asked = 1
+    while not play.of(Fence):
+        assert asked < believed + 5
+        play.hear(Noted(REF, LEASE, PENDING)).gives().tell(Expired(REF))
+        asked += len(play.of(Ended))
+    assert asked == believed + 4
+    play.gives(Timer(REF, 0), Fence(1))
+    assert play.machine.arena.count(QUARANTINED) == 2
+    play.tell(Fenced(1))
+    assert all_free(play)
+
+
+def test_a_restart_of_prefill_ends_the_last_leg_first_and_grants_nothing_to_one_that_ends_with_it() -> None:
+    play = decode()
+    starved(play)
+    restart(play).gives_no(Grant, Scrub)
+    play.gives_of(End, End(REF, RESTARTED), End("holder", RESTARTED))
 
 
 @pytest.mark.parametrize("epoch", [None, Epoch(1, 2), Epoch(2, 1)])

@@ -201,6 +201,24 @@ def test_a_prompt_is_cut_to_the_longest_that_is_admitted(config: Config, length:
     assert config.cut(whole, steps) == expected
 
 
+@pytest.mark.parametrize(("context", "cut"), [(131072, None), (131073, 1), (200000, 68928), (300000, 131000)])
+@pytest.mark.parametrize("kinds", [(ROW,), (FULL, ROW)])
+def test_a_long_prompt_is_cut_with_few_judgements(
+    monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], context: int, cut: int | None
+) -> None:
+    config = Config(Layout(64, kinds), {FULL: 5000, ROW: 1}, context)
+    judge, judged = Config.judge, []
+
+    def counted(self: Config, asked: Request, steps: int = 0) -> str:
+        judged.append(asked.length)
+        assert len(judged) <= 40
+        return judge(self, asked, steps)
+
+    monkeypatch.setattr(Config, "judge", counted)
+    shorter = config.cut(request(131000), 131072)
+    assert (shorter.length if shorter else None) == cut
+
+
 @pytest.mark.parametrize(
     ("length", "steps", "cut"), [(20, 0, 20), (21, 0, 20), (99, 0, 20), (20, 1, 19), (99, 19, 1), (99, 20, None)]
 )
@@ -219,6 +237,21 @@ def test_sizes_are_positive(name: str, size: int) -> None:
     with pytest.raises(ValueError, match=f"{name} is {size}, and must be at least 1"):
         Config(BASE, PAGES, **sizes)  # type: ignore[arg-type]
     assert getattr(Config(BASE, PAGES, **{**sizes, name: 1}), name) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["wait_seconds", "retry_seconds", "fence_seconds"])
+@pytest.mark.parametrize("seconds", [0, 0.0, -1, -0.5])
+def test_times_are_positive(name: str, seconds: float) -> None:
+    times = {name: seconds}
+    with pytest.raises(ValueError, match=f"{name} is {seconds}, and must be more than 0"):
+        Config(BASE, PAGES, 100, **times)  # type: ignore[arg-type]
+    assert getattr(Config(BASE, PAGES, 100, **{name: 0.5}), name) == 0.5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kinds", [(FULL, FULL), (FULL, ROW, FULL), (ROW, FULL, ROW)])
+def test_no_cache_kind_is_named_twice(kinds: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=f"a cache kind is named twice in {', '.join(kinds)}"):
+        Config(Layout(4, kinds), PAGES, 100)
 
 
 @pytest.mark.parametrize("page_tokens", [0, -1, -4])

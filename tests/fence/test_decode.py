@@ -343,7 +343,7 @@ def test_a_timer_that_ran_out_before_it_was_stopped_ends_no_request_that_goes_on
 def test_ranks_wait_for_each_other_from_every_step_anew_so_that_a_long_answer_is_no_silence() -> None:
     play = receiving(decode(config(ranks=2)), request(1, steps=3)).hear(landed(*targets(4)))
     play.tell(Copied(REF, Unit(FULL, 0)))
-    verify(play, 0).hear_rank(1, Vote(REF, COMMITTED)).hear(Noted(REF, LEASE, DRAINED))
+    verify(play, 0).hear_rank(1, Vote(REF, COMMITTED, "P0")).hear(Noted(REF, LEASE, DRAINED))
     for _ in range(3):
         play.tell(Checked(REF, ()))
         assert play.timer() == 30.0

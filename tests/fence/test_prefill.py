@@ -344,7 +344,7 @@ def test_decode_may_end_a_leg_in_any_state_and_its_pages_wait_for_local_work(sta
     finish_local_work(play, state)
     play.tell(*(Completed(one) for one in under_way))
     assert REF not in play.machine.legs
-    assert play.machine.past.stones[REF].outcome == RESTARTED
+    assert play.machine.past.stones[REF, None].outcome == RESTARTED
 
 
 @each_state

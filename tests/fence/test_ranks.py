@@ -31,6 +31,7 @@ from kvfence.fence.messages import (
     Cancel,
     Ended,
     Epoch,
+    Grant,
     Heard,
     Hello,
     Message,
@@ -74,7 +75,7 @@ from tests.fence.playbook import (
 )
 
 Play = Playbook[Decode]
-YES = Vote(REF, COMMITTED)
+YES = Vote(REF, COMMITTED, "P0")
 CAUSES = [(Abort(REF), ABORTED), (Refuse(REF, BUDGET), BUDGET), (Preempt(REF), PREEMPTED)]
 each_cause = pytest.mark.parametrize(("event", "outcome"), CAUSES, ids=[outcome for _, outcome in CAUSES])
 each_state = pytest.mark.parametrize("state", DECODE_STATES, ids=lambda state: state.__name__)
@@ -94,7 +95,7 @@ def committed(rank: int) -> Play:
     """Give one of two ranks whose handoff is committed, with its canaries under way."""
     play = pair(rank)
     checking(play)
-    return play.hear_rank(1, YES) if rank == 0 else play.hear_rank(0, Verdict(REF, COMMITTED))
+    return play.hear_rank(1, YES) if rank == 0 else play.hear_rank(0, Verdict(REF, COMMITTED, None, "P0"))
 
 
 def test_the_leader_commits_when_every_rank_is_ready_whoever_is_first() -> None:
@@ -102,7 +103,11 @@ def test_the_leader_commits_when_every_rank_is_ready_whoever_is_first() -> None:
     checking(play)
     play.gives(Timer(REF, 30.0))
     play.hear_rank(1, YES)
-    commit = [play.between_ranks(1, Verdict(REF, COMMITTED)), End(REF, COMMITTED), Ended(REF, COMMITTED, LEASE)]
+    commit = [
+        play.between_ranks(1, Verdict(REF, COMMITTED, None, "P0")),
+        End(REF, COMMITTED),
+        Ended(REF, COMMITTED, LEASE),
+    ]
     play.gives(*commit, Timer(REF, 1.0), Check(REF, ASKED, targets(0, 1)))
     play = pair(0)
     verifying(play)
@@ -127,7 +132,7 @@ def test_a_follower_votes_again_and_again_and_never_ends_alone_after_a_yes() -> 
     play.tell(Abort(REF), Preempt(REF), Refuse(REF, BUDGET)).gives()
     play.hear(Cancel(REF, ABORTED)).gives(Heard(REF))
     restart(play).gives()
-    play.hear_rank(0, Verdict(REF, COMMITTED)).gives_of(
+    play.hear_rank(0, Verdict(REF, COMMITTED, None, "P0")).gives_of(
         (End, Check), End(REF, COMMITTED), Check(REF, ASKED, targets(0, 1))
     )
 
@@ -139,10 +144,10 @@ def test_a_follower_that_cannot_go_on_asks_the_leader_and_waits(
 ) -> None:
     play = pair(1)
     state(play)
-    play.tell(event).gives(play.between_ranks(0, Vote(REF, outcome)), Timer(REF, 1.0))
+    play.tell(event).gives(play.between_ranks(0, Vote(REF, outcome, "P0")), Timer(REF, 1.0))
     finish_decode_work(play, state)
     play.gives_no(End, Answer)
-    play.hear_rank(0, Verdict(REF, RANK_SILENT))
+    play.hear_rank(0, Verdict(REF, RANK_SILENT, None, "P0"))
     play.gives(End(REF, RANK_SILENT), Ended(REF, RANK_SILENT, lease(state)), Timer(REF, 1.0))
     play.hear(Noted(REF, lease(state), DRAINED))
     assert REF not in play.machine.legs
@@ -156,28 +161,38 @@ def test_the_leader_that_cannot_go_on_ends_it_for_all(
     play = pair(0)
     state(play)
     play.tell(event)
-    assert play.got[:3] == [play.between_ranks(1, Verdict(REF, outcome)), End(REF, outcome), Answer(REF, "r", outcome)]
+    assert play.got[:3] == [
+        play.between_ranks(1, Verdict(REF, outcome, None, "P0")),
+        End(REF, outcome),
+        Answer(REF, "r", outcome),
+    ]
 
 
 @each_uncommitted
 def test_one_rank_that_cannot_go_on_ends_it_for_all(state: Callable[[Play], object]) -> None:
     play = pair(0)
     state(play)
-    play.hear_rank(1, Vote(REF, TAG)).gives_of((Send, End), play.between_ranks(1, Verdict(REF, TAG)), End(REF, TAG))
-    play.hear_rank(1, YES).gives(play.between_ranks(1, Verdict(REF, TAG)))
+    play.hear_rank(1, Vote(REF, TAG, "P0")).gives_of(
+        (Send, End), play.between_ranks(1, Verdict(REF, TAG, None, "P0")), End(REF, TAG)
+    )
+    play.hear_rank(1, YES).gives(play.between_ranks(1, Verdict(REF, TAG, None, "P0")))
 
 
 def test_the_leader_may_still_end_it_after_its_own_yes() -> None:
     play = pair(0)
     checking(play)
-    play.tell(Abort(REF)).gives_of((Send, End), play.between_ranks(1, Verdict(REF, ABORTED)), End(REF, ABORTED))
+    play.tell(Abort(REF)).gives_of(
+        (Send, End), play.between_ranks(1, Verdict(REF, ABORTED, None, "P0")), End(REF, ABORTED)
+    )
 
 
 def test_a_rank_that_does_not_answer_counts_as_refusal() -> None:
     play = pair(0)
     checking(play)
     play.tell(Expired(REF))
-    play.gives_of((Send, Answer), play.between_ranks(1, Verdict(REF, RANK_SILENT)), Answer(REF, "r", RANK_SILENT))
+    play.gives_of(
+        (Send, Answer), play.between_ranks(1, Verdict(REF, RANK_SILENT, None, "P0")), Answer(REF, "r", RANK_SILENT)
+    )
 
 
 def test_only_the_leader_answers_the_client() -> None:
@@ -189,20 +204,25 @@ def test_only_the_leader_answers_the_client() -> None:
 def test_a_rank_asks_for_a_verdict_of_what_has_not_come_to_the_leader() -> None:
     play = pair(0).hear_rank(1, YES).gives(Timer(REF, 30.0))
     play.hear_rank(1, YES).gives()
-    play.tell(Expired(REF)).gives(play.between_ranks(1, Verdict(REF, RANK_SILENT)))
+    play.tell(Expired(REF)).gives()
+    play.hear_rank(1, YES).gives(play.between_ranks(1, Verdict(REF, RANK_SILENT, None, "P0")))
     play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, RANK_SILENT), Answer(REF, "r", RANK_SILENT))
     play = pair(0).hear_rank(1, YES).tell(Submit(ASKED, REF, "P0"))
     assert not play.machine.strangers
 
 
 def test_a_rank_that_refuses_ends_what_has_not_come_to_the_leader() -> None:
-    play = pair(0).hear_rank(1, Vote(REF, LENGTH)).gives(play_verdict := pair(0).between_ranks(1, Verdict(REF, LENGTH)))
+    play = (
+        pair(0)
+        .hear_rank(1, Vote(REF, LENGTH, "P0"))
+        .gives(play_verdict := pair(0).between_ranks(1, Verdict(REF, LENGTH, None, "P0")))
+    )
     play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, LENGTH), Answer(REF, "r", LENGTH))
     play.hear_rank(1, YES).gives(play_verdict)
 
 
 def test_a_verdict_on_what_has_not_come_to_a_rank_ends_it_when_it_comes() -> None:
-    play = pair(1).hear_rank(0, Verdict(REF, LENGTH), Verdict(REF, LENGTH)).gives()
+    play = pair(1).hear_rank(0, Verdict(REF, LENGTH, None, "P0"), Verdict(REF, LENGTH, None, "P0")).gives()
     play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, LENGTH))
 
 
@@ -217,36 +237,39 @@ def test_what_one_peer_cancelled_at_another_rank_binds_no_request_with_another_p
     rank: int, said_by: str | None, *, bound: bool
 ) -> None:
     play = pair(rank).hear_rank(1 - rank, Verdict(REF, TAG, None, said_by) if rank else Vote(REF, TAG, said_by))
-    if rank == 0:
-        play.gives(play.between_ranks(1, Verdict(REF, TAG, None, said_by)))
+    play.gives(*[play.between_ranks(1, Verdict(REF, TAG, None, said_by))] * (rank == 0 and said_by is not None))
     assert bool(play.tell(Submit(ASKED, REF, "P0")).of(End)) == bound
 
 
 def test_a_committed_request_is_stopped_on_every_rank_by_the_leader() -> None:
     play = committed(0).tell(Checked(REF, ()))
-    stop = play.between_ranks(1, Verdict(REF, COMMITTED, ABORTED))
+    stop = play.between_ranks(1, Verdict(REF, COMMITTED, ABORTED, "P0"))
     play.tell(Abort(REF)).gives_beside_timers(stop, CancelStep(REF), Answer(REF, "r", ABORTED))
     play = committed(1).tell(Checked(REF, ()))
-    play.hear_rank(0, Verdict(REF, COMMITTED, ABORTED)).gives_beside_timers(CancelStep(REF))
+    play.hear_rank(0, Verdict(REF, COMMITTED, ABORTED, "P0")).gives_beside_timers(CancelStep(REF))
     assert play.machine.pool.count(FREE) == 4
 
 
 def test_a_follower_that_meets_a_bad_page_after_the_commit_stops_the_request_through_the_leader() -> None:
     play = committed(1).tell(Checked(REF, full(0)))
-    vote = play.between_ranks(0, Vote(REF, CANARY))
+    vote = play.between_ranks(0, Vote(REF, CANARY, "P0"))
     play.gives(vote, Timer(REF, 1.0)).hear(Noted(REF, LEASE, DRAINED))
     assert play.timer() != 0
     play.tell(Expired(REF)).gives(vote, Timer(REF, 1.0))
-    play.hear_rank(0, Verdict(REF, COMMITTED, CANARY)).gives_no(Step, End)
+    play.hear_rank(0, Verdict(REF, COMMITTED, CANARY, "P0")).gives_no(Step, End)
     assert play.machine.pool.count(FREE) == 4
-    play = committed(0).hear_rank(1, Vote(REF, CANARY))
-    play.gives_beside_timers(play.between_ranks(1, Verdict(REF, COMMITTED, CANARY)), Answer(REF, "r", CANARY))
+    play = committed(0).hear_rank(1, Vote(REF, CANARY, "P0"))
+    play.gives_beside_timers(play.between_ranks(1, Verdict(REF, COMMITTED, CANARY, "P0")), Answer(REF, "r", CANARY))
 
 
 def test_a_vote_after_the_request_is_over_gets_the_verdict_again() -> None:
-    play = committed(0).hear_rank(1, YES).gives(play_verdict := pair(0).between_ranks(1, Verdict(REF, COMMITTED)))
-    play.tell(Checked(REF, ())).tell(Stepped(REF)).hear_rank(1, Vote(REF, CANARY)).gives(play_verdict)
-    play.hear(Noted(REF, LEASE, DRAINED)).hear_rank(1, Vote(REF, CANARY)).gives(play_verdict)
+    play = (
+        committed(0)
+        .hear_rank(1, YES)
+        .gives(play_verdict := pair(0).between_ranks(1, Verdict(REF, COMMITTED, None, "P0")))
+    )
+    play.tell(Checked(REF, ())).tell(Stepped(REF)).hear_rank(1, Vote(REF, CANARY, "P0")).gives(play_verdict)
+    play.hear(Noted(REF, LEASE, DRAINED)).hear_rank(1, Vote(REF, CANARY, "P0")).gives(play_verdict)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -254,7 +277,7 @@ def test_a_step_that_some_rank_never_asks_for_is_given_up(rank: int) -> None:
     play = committed(rank).tell(Checked(REF, ())).hear(Noted(REF, LEASE, DRAINED))
     assert play.timer() == 30.0
     play.tell(Expired(REF))
-    message = Vote(REF, RANK_SILENT) if rank else Verdict(REF, COMMITTED, RANK_SILENT)
+    message = Vote(REF, RANK_SILENT, "P0") if rank else Verdict(REF, COMMITTED, RANK_SILENT, "P0")
     play.gives_of((Send, CancelStep), *[play.between_ranks(1 - rank, message), CancelStep(REF)][:: -1 if rank else 1])
 
 
@@ -265,8 +288,12 @@ def test_words_of_another_life_of_a_rank_are_ignored(incarnation: int) -> None:
     play.hear(YES, source=Address("D0", 1), incarnation=incarnation).gives()
 
 
-VOTES: list[Message] = [Vote(REF, COMMITTED), Vote(REF, TAG)]
-VERDICTS: list[Message] = [Verdict(REF, COMMITTED), Verdict(REF, TAG), Verdict(REF, COMMITTED, TAG)]
+VOTES: list[Message] = [Vote(REF, COMMITTED, "P0"), Vote(REF, TAG, "P0")]
+VERDICTS: list[Message] = [
+    Verdict(REF, COMMITTED, None, "P0"),
+    Verdict(REF, TAG, None, "P0"),
+    Verdict(REF, COMMITTED, TAG, "P0"),
+]
 RULES = [*VOTES, *VERDICTS]
 
 
@@ -312,6 +339,46 @@ def test_a_rank_that_has_not_seen_the_request_passes_on_no_word_of_another_worke
     assert votes == [follower.between_ranks(0, Vote(REF, GRAMMAR, "P1"))]
     leader.tell(votes[0].envelope).gives()
     leader.hear_rank(1, Vote(REF, GRAMMAR, "P0")).gives_of(End, End(REF, GRAMMAR))
+
+
+@each_state
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_verdict_on_a_handoff_with_another_worker_ends_none_of_that_name(
+    state: Callable[[Play], object], verdict: Verdict
+) -> None:
+    play = pair(1)
+    state(play)
+    play.hear_rank(0, verdict._replace(said_by="P1"), verdict._replace(said_by=None)).gives()
+
+
+@each_state
+@pytest.mark.parametrize("vote", VOTES)
+def test_a_vote_on_a_handoff_with_another_worker_counts_for_none_of_that_name(
+    state: Callable[[Play], object], vote: Vote
+) -> None:
+    play = pair(0)
+    state(play)
+    play.hear_rank(1, vote._replace(said_by="P1")).gives()
+
+
+def test_a_worker_that_cancels_at_the_leader_ends_no_handoff_with_another_worker() -> None:
+    leader, follower = pair(0), pair(1)
+    leader.hear(Hello(config(ranks=2).capabilities(), reply=False), Cancel(REF, GRAMMAR), source=Address("P1"))
+    said = Verdict(REF, GRAMMAR, None, "P1")
+    assert leader.between_ranks(1, said) in leader.got
+    receiving(follower).hear_rank(0, said).gives()
+    assert follower.machine.legs[REF].outcome is None
+    leader.hear_rank(1, YES).gives(Timer(REF, 30.0))
+    receiving(leader)
+    leader.gives_of(Grant, Grant(REF, LEASE, 1, targets(4, 5), True))
+
+
+def test_the_leader_answers_a_vote_by_what_binds_the_worker_that_it_names() -> None:
+    play = pair(0).hear(Hello(config(ranks=2).capabilities(), reply=False), source=Address("P1"))
+    play.hear(Cancel(REF, LENGTH)).hear(Cancel(REF, GRAMMAR), source=Address("P1"))
+    for peer, outcome in (("P0", LENGTH), ("P1", GRAMMAR)):
+        play.hear_rank(1, Vote(REF, COMMITTED, peer))
+        play.gives(play.between_ranks(1, Verdict(REF, outcome, None, peer)))
 
 
 def test_without_rank_agreement_every_rank_ends_for_itself() -> None:

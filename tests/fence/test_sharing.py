@@ -154,15 +154,24 @@ def test_caching_needs_a_layout_whose_kinds_are_kept_for_all_tokens() -> None:
     assert play.machine.pool.count(FREE) == 10
 
 
-def committed(play: Playbook[Decode], name: str) -> Grant:
-    """Bring a request of three tokens to its commit on decode, and give what it asked for."""
+def begun(play: Playbook[Decode], name: str) -> Grant:
+    """Let a request of three tokens begin on decode, and give what it asked for."""
     asked = request(3, name, scope="s")
-    play.tell(Submit(asked, name, "P0")).hear(offer(asked, name))
-    given: Grant = play.the(Grant)
+    given: Grant = play.tell(Submit(asked, name, "P0")).hear(offer(asked, name)).the(Grant)
+    return given
+
+
+def brought(play: Playbook[Decode], name: str, given: Grant) -> Playbook[Decode]:
+    """Bring what was asked for, up to the commit."""
     play.hear(Landed(name, given.epoch, tuple((unit, place, "tag") for unit, place in given.targets), True))
     play.tell(*(Copied(name, unit) for unit, _ in given.targets))
-    play.tell(*(Verified(name, unit, True) for unit, _ in given.targets))
-    play.hear(Noted(name, given.epoch, DRAINED))
+    return play.tell(*(Verified(name, unit, True) for unit, _ in given.targets))
+
+
+def committed(play: Playbook[Decode], name: str) -> Grant:
+    """Bring a request of three tokens to its commit on decode, let prefill know, and give what it asked for."""
+    given = begun(play, name)
+    brought(play, name, given).hear(Noted(name, given.epoch, DRAINED))
     return given
 
 
@@ -220,14 +229,48 @@ def test_pages_that_go_on_from_a_cached_prefix_leave_before_it() -> None:
         play.machine.pool.drop(oldest)
 
 
-def test_a_shared_page_that_has_left_the_cache_comes_back_with_what_goes_on_from_it() -> None:
-    """Else nothing could hit what goes on from it."""
-    play = prefill(config(prefix_cache=True, pages={FULL: 5}))
+def test_a_shared_page_that_has_left_the_cache_stays_out_of_it_with_what_goes_on_from_it() -> None:
+    """It may have left as bad, and nothing could hit what goes on from a page that is not there."""
+    play = prefill(config(prefix_cache=True, pages={FULL: 10}))
     served(play, request(3, "a", scope="s"))
     play.tell(Submit(request(4, "b", scope="s"), "b", "D0"), Checked("b", ()))
     for page in play.machine.index.oldest():
         play.machine.index.remove(page)
         play.machine.pool.drop(page)
     play.tell(Computed("b", 4))
+    assert cached(play) == []
+    assert served(play, request(5, "c", scope="s")).start == 0
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_page_that_decode_finds_bad_does_not_come_back_with_another_commit_that_shares_it(bad: int) -> None:
+    play = decode(ROOMY)
+    committed(play, "a")
+    given = begun(play, "b")
+    assert [unit for unit, _ in given.targets] == list(full(2))
+    play.tell(Checked("a", full(bad)))
+    clean = [(0, 1, 2)[:end] for end in range(1, bad + 1)]
+    assert cached(play) == clean
+    brought(play, "b", given).gives_no(Step)
+    assert cached(play) == clean
+    assert [unit for unit, _ in begun(play, "c").targets] == list(full(*range(bad, 3)))
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_a_page_that_prefill_finds_bad_does_not_come_back_with_another_leg_that_computes_on(bad: int) -> None:
+    play = prefill(config(prefix_cache=True, pages={FULL: 12}))
+    served(play, request(3, "a", scope="s"))
+    play.tell(Submit(request(4, "b", scope="s"), "b", "D0"), Checked("b", ()))
+    assert play.the(Compute).start == 3
+    play.tell(Submit(request(4, "c", scope="s"), "c", "D0"), Checked("c", full(bad)))
+    clean = [(0, 1, 2)[:end] for end in range(1, bad + 1)]
+    assert cached(play) == clean
+    play.tell(Computed("b", 4))
+    assert cached(play) == clean
+
+
+def test_pages_of_a_leg_enter_the_cache_where_what_they_go_on_from_is_still_there() -> None:
+    play = prefill(config(prefix_cache=True, pages={FULL: 10}))
+    served(play, request(3, "a", scope="s"))
+    play.tell(Submit(request(4, "b", scope="s"), "b", "D0"), Checked("b", ()), Computed("b", 4))
     assert cached(play) == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
-    assert served(play, request(5, "c", scope="s")).start == 4

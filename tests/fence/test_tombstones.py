@@ -12,21 +12,28 @@ from kvfence.fence.transfer import DOUBTFUL, DRAINED
 
 STONE = Tombstone(COMMITTED, "request", DRAINED)
 references = st.text("abcdefgh", min_size=1, max_size=1)
-stones = st.builds(Tombstone, st.sampled_from([COMMITTED, ABORTED, TIMED_OUT]), st.text(max_size=2), st.just(DRAINED))
+peers = st.sampled_from([None, "p", "q"])
+stones = st.builds(
+    Tombstone, st.sampled_from([COMMITTED, ABORTED, TIMED_OUT]), st.text(max_size=2), st.just(DRAINED), peers
+)
 
 
 @given(capacity=st.integers(1, 5), ended=st.lists(st.tuples(references, stones), max_size=20))
 def test_the_last_ended_handoffs_are_remembered(capacity: int, ended: list[tuple[str, Tombstone]]) -> None:
     past = Tombstones(capacity)
-    kept: list[str] = []
-    last: dict[str, Tombstone] = {}
+    kept: list[tuple[str, str | None]] = []
+    last: dict[tuple[str, str | None], Tombstone] = {}
     for ref, stone in ended:
         past.add(ref, stone)
-        last[ref] = stone
-        if ref not in kept:
-            kept = [*kept, ref][-capacity:]
+        place = (ref, stone.said_by)
+        last[place] = stone
+        if place not in kept:
+            kept = [*kept, place][-capacity:]
+        there = {place: last[place] for place in kept}
         for known in "abcdefgh":
-            assert past.get(known) == (last[known] if known in kept else None)
+            assert past.get(known) == there.get((known, None))
+            for peer in ("p", "q", "r"):
+                assert past.binds(known, peer) == there.get((known, peer), there.get((known, None)))
         assert len(past.stones) <= capacity
 
 
@@ -55,12 +62,25 @@ def test_a_handoff_that_did_not_end_is_not_remembered() -> None:
 @pytest.mark.parametrize("peer", ["decode", "other"])
 def test_what_a_peer_said_of_an_unseen_request_binds_only_requests_with_that_peer(peer: str) -> None:
     past = Tombstones(2)
-    past.add("unseen", Tombstone(ABORTED, said_by="decode"))
+    said = Tombstone(ABORTED, said_by="decode")
+    past.add("unseen", said)
     past.add("known", STONE)
-    assert past.binds("unseen", peer) == (past.get("unseen") if peer == "decode" else None)
+    assert past.binds("unseen", peer) == (said if peer == "decode" else None)
     assert past.binds("known", peer) == STONE
     assert past.binds("never", peer) is None
-    assert past.get("unseen") is not None
+    assert past.get("unseen") is None
+
+
+def test_what_a_stranger_says_stands_beside_what_the_peer_has_said() -> None:
+    past = Tombstones(3)
+    true, strange = Tombstone(ABORTED, said_by="decode"), Tombstone(TIMED_OUT, said_by="stranger")
+    past.add("a", true)
+    past.add("a", strange)
+    assert (past.binds("a", "decode"), past.binds("a", "stranger")) == (true, strange)
+    assert past.binds("a", "other") is past.binds("a", None) is past.get("a") is None
+    past.add("a", STONE)
+    assert (past.binds("a", "decode"), past.binds("a", "stranger")) == (true, strange)
+    assert past.binds("a", "other") == past.binds("a", None) == past.get("a") == STONE
 
 
 def test_a_tombstone_of_an_unseen_request_is_of_nobody_and_drained() -> None:
@@ -115,11 +135,11 @@ def test_up_to_half_the_order_does_not_show_in_the_key_and_all_else_does(
     ended: list[tuple[str, Tombstone]], data: st.DataObject
 ) -> None:
     one, other = Tombstones(16), Tombstones(16)
-    last = dict(ended)
+    last = {(ref, stone.said_by): stone for ref, stone in ended}
     for ref, stone in ended:
         one.add(ref, stone)
-    for ref in data.draw(st.permutations(sorted(last))):
-        other.add(ref, last[ref])
+    for ref, said_by in data.draw(st.permutations(list(last))):
+        other.add(ref, last[ref, said_by])
     assert one.key() == other.key()
     assert hash(one.key()) == hash(other.key())
     other.add("another", STONE)

@@ -40,6 +40,7 @@ from kvfence.fence.outcome import (
     LENGTH,
     RESTARTED,
     SKEW,
+    TIMED_OUT,
 )
 from kvfence.fence.transfer import DOUBTFUL, DRAINED, PENDING
 from tests.fence.playbook import (
@@ -158,7 +159,7 @@ def test_a_worker_does_not_greet_itself() -> None:
 
 TO_DECODE = [offer(ASKED), landed(*targets(4, 5)), Cancel(REF, GRAMMAR), Noted(REF, LEASE, DRAINED)]
 TO_PREFILL = [grant(4, 5), Heard(REF), Ended(REF, GRAMMAR, LEASE)]
-BETWEEN_RANKS = [Vote(REF, GRAMMAR), Verdict(REF, GRAMMAR)]
+BETWEEN_RANKS = [Vote(REF, GRAMMAR, "P0"), Verdict(REF, GRAMMAR, None, "P0")]
 
 
 @pytest.mark.parametrize("message", [*TO_DECODE, *BETWEEN_RANKS], ids=lambda message: type(message).__name__)
@@ -294,6 +295,21 @@ def test_a_client_that_lets_go_before_its_request_comes_is_not_served() -> None:
     play.hear(offer(ASKED)).gives(Ended(REF, ABORTED, None))
     play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, ABORTED), Answer(REF, "r", ABORTED))
     play.tell(Abort(REF)).gives()
+
+
+def test_what_a_stranger_cancels_stands_beside_what_the_peer_cancelled() -> None:
+    play = decode().hear(Cancel(REF, LENGTH)).hear(hello(), Cancel(REF, GRAMMAR), source=Address("P1"))
+    play.hear(Cancel(REF, TIMED_OUT)).gives(Ended(REF, LENGTH, None))
+    play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, LENGTH), Answer(REF, "r", LENGTH))
+    sender = prefill().hear(Ended(REF, LENGTH, LEASE)).hear(hello(), Ended(REF, GRAMMAR, None), source=STRANGER)
+    sender.hear(Ended(REF, LENGTH, LEASE)).gives(Noted(REF, LEASE, DOUBTFUL))
+    sender.tell(Submit(ASKED, REF, "D0")).gives(End(REF, LENGTH))
+
+
+def test_a_client_that_lets_go_before_its_request_comes_is_heard_whatever_a_stranger_has_cancelled() -> None:
+    play = decode().hear(hello(), Cancel(REF, GRAMMAR), source=Address("P1")).tell(Abort(REF)).gives()
+    play.hear(offer(ASKED)).gives(Ended(REF, ABORTED, None))
+    play.tell(Submit(ASKED, REF, "P0")).gives(End(REF, ABORTED), Answer(REF, "r", ABORTED))
 
 
 def test_a_peer_cannot_cancel_what_is_to_be_served_with_another_peer() -> None:

@@ -38,6 +38,7 @@ class DecodeLeg(Leg):
         "claims",
         "copying",
         "covered",
+        "heard",
         "last",
         "left",
         "noted",
@@ -58,6 +59,7 @@ class DecodeLeg(Leg):
         self.last = False  # prefill has sent all it will send
         self.vote: Outcome | None = None
         self.votes: dict[int, Outcome] = {}
+        self.heard = 0  # times that prefill had operations open
         self.noted = False  # prefill knows the outcome, or is gone
         self.left = request.steps
         self.stepping = False
@@ -103,7 +105,7 @@ class Arbiter(Worker[DecodeLeg]):
     def _say_vote(self, leg: DecodeLeg) -> None:
         """Vote, again and again: who has voted may not end on its own, and ranks of a worker live and die together."""
         assert leg.vote is not None
-        self._send(self._leader(), Vote(leg.ref, leg.vote))
+        self._send(self._leader(), Vote(leg.ref, leg.vote, leg.peer.worker))
         self.out.append(Timer(leg.ref, self.config.retry_seconds))
 
     def _leader(self) -> Address:
@@ -115,7 +117,7 @@ class Arbiter(Worker[DecodeLeg]):
             self._rule(leg, COMMITTED)
 
     def _rule(self, leg: DecodeLeg, outcome: Outcome) -> None:
-        self._tell_ranks(leg.ref, outcome)
+        self._tell_ranks(leg.ref, outcome, said_by=leg.peer.worker)
         self._conclude(leg, outcome)
 
     def _tell_ranks(
@@ -131,11 +133,11 @@ class Arbiter(Worker[DecodeLeg]):
             return
         leg = self.legs.get(ref)
         if leg is not None and message.said_by not in {None, leg.peer.worker}:
-            return  # another worker's word, passed on by a rank that has not seen the request
+            return  # of another worker's handoff, if there is one
         if leg is None:
-            stone = self.past.get(ref)
+            stone = self.past.binds(ref, message.said_by)
             if stone is not None:
-                self._send(source, Verdict(ref, stone.outcome))
+                self._send(source, Verdict(ref, stone.outcome, said_by=message.said_by))
             elif outcome != COMMITTED:
                 self._rule_unseen(ref, outcome, message.said_by)
             elif ref not in self.strangers:
@@ -146,7 +148,7 @@ class Arbiter(Worker[DecodeLeg]):
             if leg.state == DECODING and outcome != COMMITTED:
                 self._stop(leg, outcome)  # a rank met a bad page after the commit
             else:
-                self._send(source, Verdict(ref, leg.outcome))
+                self._send(source, Verdict(ref, leg.outcome, said_by=leg.peer.worker))
         elif outcome == COMMITTED:
             self._count(leg, source.rank, outcome)
         else:
@@ -160,10 +162,13 @@ class Arbiter(Worker[DecodeLeg]):
             self._rule_unseen(ref, outcome, said_by)
 
     def _rule_unseen(self, ref: str, outcome: Outcome, said_by: str | None = None) -> None:
-        """End it for all ranks. If it is submitted later, it finds the outcome there."""
+        """End it. If it is submitted later, it finds the outcome there; a rank that has seen it asks.
+
+        An abort says nothing of whose handoff it is, and a rank must not end by it what this one ends by a peer's word.
+        """
         self.strangers.pop(ref, None)
         self.past.add(ref, Tombstone(outcome, said_by=said_by))
-        if self._agrees():
+        if self._agrees() and said_by is not None:
             self._tell_ranks(ref, outcome, said_by=said_by)
 
     def _expired(self, event: Expired) -> None:
@@ -176,8 +181,10 @@ class Arbiter(Worker[DecodeLeg]):
             return
         leg = self.legs.get(message.ref)
         if leg is None:
-            if self.past.get(message.ref) is None:
+            if self.past.binds(message.ref, message.said_by) is None:
                 self.past.add(message.ref, Tombstone(message.outcome, said_by=message.said_by))
+            return
+        if message.said_by != leg.peer.worker:
             return
         if leg.outcome is None:
             self._conclude(leg, message.outcome)
@@ -236,10 +243,11 @@ class Arbiter(Worker[DecodeLeg]):
         leg = self.legs.get(message.ref)
         if leg is None or leg.outcome is None or leg.noted or message.epoch != leg.epoch:
             return
-        if message.drained == PENDING:
-            leg.tries = 0  # it is there, and will say so when they have completed
-            return
-        self._known(leg, drained=message.drained == DRAINED)
+        if message.drained != PENDING:
+            self._known(leg, drained=message.drained == DRAINED)
+        elif leg.heard < self.config.patience:  # it is there, and will say so when they have completed
+            leg.heard += 1
+            leg.tries = 0
 
     def _known(self, leg: DecodeLeg, *, drained: bool) -> None:
         """Prefill knows the outcome or is gone; what it says of its operations decides over their targets."""
@@ -317,7 +325,7 @@ class Arbiter(Worker[DecodeLeg]):
         if not self._agrees():
             self._finish(leg, outcome)
         elif self.address.rank == LEADER:
-            self._tell_ranks(leg.ref, COMMITTED, stop=outcome)
+            self._tell_ranks(leg.ref, COMMITTED, stop=outcome, said_by=leg.peer.worker)
             self._finish(leg, outcome)
         else:
             self._withdraw(leg)

@@ -83,17 +83,28 @@ class Config:
         for event, memory in _PROOFS:
             if not proves(self.transport, event, memory):
                 raise ValueError(f"of transport {self.transport!r} it is not known that {event} frees the {memory}")
+        self._refuse_numbers()
+        self._refuse_names()
+
+    def _refuse_numbers(self) -> None:
         for name in ("context_length", "ranks", "slots", "lanes", "chunk_tokens", "tries", "tombstones"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        for name in ("wait_seconds", "retry_seconds", "fence_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be more than 0")
         if self.layout.page_tokens < 1:
             raise ValueError(f"page_tokens is {self.layout.page_tokens}, and must be at least 1")
+
+    def _refuse_names(self) -> None:
+        if len(set(self.layout.kinds)) < len(self.layout.kinds):
+            raise ValueError(f"a cache kind is named twice in {', '.join(self.layout.kinds)}")
+        if missing := [kind for kind in self.layout.kinds if self.pages.get(kind, 0) < 1]:
+            raise ValueError(f"no pages for cache kind {missing[0]!r}")
         if unknown := set(self.tags) - {one.value for one in Algorithm}:
             raise ValueError(f"{min(unknown)!r} is no tag algorithm")
         if self.on.tags and not self.tags:
             raise ValueError("tags are on, and no tag algorithm is offered")
-        if missing := [kind for kind in self.layout.kinds if self.pages.get(kind, 0) < 1]:
-            raise ValueError(f"no pages for cache kind {missing[0]!r}")
 
     @cached_property
     def limit(self) -> int:
@@ -122,11 +133,19 @@ class Config:
 
     def cut(self, request: Request, steps: int = 0) -> Request | None:
         """Cut a prompt to the longest that `judge` admits, as engines with auto-truncate do; None if there is none."""
-        for length in range(min(request.length, self.limit - 1), 0, -1):
-            shorter = request._replace(tokens=request.tokens[:length])
-            if self.judge(shorter, steps) == COMMITTED:
-                return shorter
-        return None
+        good, beyond = 0, min(request.length, self.limit - 1, self.context_length - steps) + 1
+        while beyond - good > 1:
+            middle = (good + beyond) // 2
+            if self.judge(request._replace(tokens=request.tokens[:middle]), steps) == COMMITTED:
+                good = middle
+            else:
+                beyond = middle
+        return request._replace(tokens=request.tokens[:good]) if good else None
+
+    @property
+    def patience(self) -> float:
+        """How often a peer that is there may put this rank off: for as long as a leg waits, and a little longer."""
+        return self.tries + self.wait_seconds / self.retry_seconds
 
     def capabilities(self) -> Capabilities:
         """Say what this worker can do."""

@@ -42,8 +42,8 @@ class Decode(Arbiter):
     def __init__(self, address: Address, config: Config, incarnation: int, engine: int) -> None:
         """Start a life: `incarnation` and `engine` are greater than in any earlier life at this address."""
         super().__init__(address, config, incarnation, engine)
-        # Of requests that have not come to this rank yet: who offered, in which life, and what.
-        self.offers: dict[str, tuple[Address, int, Offer]] = {}
+        # Of requests that have not come to this rank yet: which one, who offered it, in which life, and what.
+        self.offers: dict[tuple[str, Address], tuple[int, Offer]] = {}
 
     # Admission
 
@@ -55,7 +55,7 @@ class Decode(Arbiter):
             if owner and owner != request.id:
                 self._answer_only(ref, request.id, REPLAY)
             elif stone is not None and not stone.request:
-                self.past.add(ref, stone._replace(request=request.id))
+                self.past.add(ref, stone._replace(request=request.id, said_by=None))
                 self.out.append(End(ref, stone.outcome))
                 self._answer_only(ref, request.id, stone.outcome)
             return
@@ -64,15 +64,15 @@ class Decode(Arbiter):
         self.strangers.pop(ref, None)
         cause = self._verdict(leg, event)
         if cause is not None:
-            self.offers.pop(ref, None)
+            self.offers.pop((ref, leg.peer), None)
             self._decide(leg, cause)
             return
         self.out.append(Timer(ref, self.config.wait_seconds))
         if not self.on.admission:  # what engines do: reserve before it is known that prefill will serve it
             self._room(leg)
-        early = self.offers.pop(ref, None)
-        if early is not None and early[:2] == (leg.peer, self.peers[leg.peer].incarnation):
-            self._bind(leg, early[2])
+        incarnation, offer = self.offers.pop((ref, leg.peer), (-1, None))
+        if offer is not None and incarnation == self.peers[leg.peer].incarnation:
+            self._bind(leg, offer)
 
     def _answer_only(self, ref: str, request: str, outcome: Outcome) -> None:
         if self.address.rank == 0:
@@ -98,9 +98,10 @@ class Decode(Arbiter):
         if stone is not None:
             self._send(source, Ended(offer.ref, stone.outcome, None))
             return
-        if len(self.offers) >= self.config.tombstones:
+        place = (offer.ref, source)
+        if place not in self.offers and len(self.offers) >= self.config.tombstones:
             del self.offers[next(iter(self.offers))]
-        self.offers[offer.ref] = (source, self.peers[source].incarnation, offer)
+        self.offers[place] = (self.peers[source].incarnation, offer)
 
     def _bind(self, leg: DecodeLeg, offer: Offer) -> None:
         """Go on only if prefill serves the very request that this leg serves."""

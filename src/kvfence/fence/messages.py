@@ -99,7 +99,7 @@ class Noted(NamedTuple):
 class Vote(NamedTuple):
     """A rank of decode to its leader: ready to commit, or the outcome this rank has come to.
 
-    `said_by` names the worker that ended a handoff which has not been submitted to the rank.
+    `said_by` names the worker of prefill whose handoff it is, as far as the rank knows.
     """
 
     ref: str

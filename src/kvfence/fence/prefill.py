@@ -98,6 +98,7 @@ class Prefill(Worker[PrefillLeg]):
         peer = Address(event.peer, self.address.rank)
         stone = self.past.binds(ref, event.peer)
         if stone is not None:
+            self.past.add(ref, stone._replace(request=event.request.id, said_by=None))
             self.out.append(End(ref, stone.outcome))
             return
         leg = PrefillLeg(ref, event.request, peer, QUEUED)
@@ -333,8 +334,7 @@ class Prefill(Worker[PrefillLeg]):
     def _heard(self, message: Heard, _source: Address) -> None:
         """Go on asking: decode is there. It decides within its own time to wait, so this has an end."""
         leg = self.legs.get(message.ref)
-        patience = self.config.tries + self.config.wait_seconds / self.config.retry_seconds
-        if leg is not None and leg.heard < patience:
+        if leg is not None and leg.heard < self.config.patience:
             leg.heard += 1
             leg.tries = 0
 

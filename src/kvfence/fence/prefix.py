@@ -89,7 +89,7 @@ class PrefixIndex(State):
         """Take out all that goes on from the first `end` tokens of a request, whose last page is bad; give those pages.
 
         The page there may be another than the bad one, which was not entered because its prefix had one. What was
-        derived from the bad one goes on from that.
+        derived from the bad one goes on from that. Nothing goes on from a part of a page.
         """
         removed: list[int] = []
         for kind in dict.fromkeys(prefix.kind for prefix in self.pages):

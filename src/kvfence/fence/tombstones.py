@@ -31,7 +31,7 @@ class Tombstones(State):
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.stones: dict[str, Tombstone] = {}
+        self.stones: dict[tuple[str, str | None], Tombstone] = {}
 
     def key(self) -> Hashable:
         """Leave the order out while it cannot matter soon: it says which stone makes room."""
@@ -39,16 +39,16 @@ class Tombstones(State):
         return stones if 2 * len(stones) > self.capacity else frozenset(stones)
 
     def add(self, ref: str, stone: Tombstone) -> None:
-        """Remember an ended handoff."""
-        if ref not in self.stones and len(self.stones) >= self.capacity:
+        """Remember an ended handoff, beside what other workers may have said of it."""
+        place = (ref, stone.said_by)
+        if place not in self.stones and len(self.stones) >= self.capacity:
             del self.stones[next(iter(self.stones))]
-        self.stones[ref] = stone
-
-    def binds(self, ref: str, peer: str) -> Tombstone | None:
-        """Give what a request that is submitted now, with this worker as its peer, is bound by."""
-        stone = self.stones.get(ref)
-        return None if stone is not None and stone.said_by not in {None, peer} else stone
+        self.stones[place] = stone
 
     def get(self, ref: str) -> Tombstone | None:
-        """Give what is remembered."""
-        return self.stones.get(ref)
+        """Give what is remembered of a handoff that was seen here, or ended for whoever is its peer."""
+        return self.stones.get((ref, None))
+
+    def binds(self, ref: str, peer: str | None) -> Tombstone | None:
+        """Give what a request that is submitted now, with this worker as its peer, is bound by."""
+        return self.stones.get((ref, peer)) or self.stones.get((ref, None))

@@ -172,7 +172,8 @@ class Worker(State, Generic[L]):
         reason = mismatch(self.config.capabilities(), hello.capabilities)
         self.peers[source] = View(incarnation, hello.capabilities, reason)
         if before is not None and incarnation > before.incarnation:
-            for leg in [leg for leg in self.legs.values() if leg.peer == source]:
+            # The last first: what the others free is not for a leg that is about to end.
+            for leg in [leg for leg in reversed(self.legs.values()) if leg.peer == source]:
                 self._peer_restarted(leg)
         if hello.reply:
             self._hello(source, reply=False)
@@ -250,11 +251,14 @@ class Worker(State, Generic[L]):
         return {Unit(kind, index): pages[index] for kind, pages in found.items() for index in range(common)}
 
     def _cache(self, leg: L, units: Iterable[Unit]) -> None:
-        """Enter the whole live pages of a request into the prefix index: those it shares, and `units`, its own."""
+        """Enter whole live pages of a request into the prefix index, where what they go on from is still in it.
+
+        Pages it shares are not entered again: one that has left the index may have left it as bad.
+        """
         layout = self.config.layout
         if not (self.config.prefix_cache and layout.shareable()):
             return
-        pages = leg.shared | {unit: leg.pages[unit] for unit in units if unit in leg.pages}
+        pages = {unit: leg.pages[unit] for unit in units if unit in leg.pages}
         whole = range(leg.request.length // layout.page_tokens)
         for kind in self._cached_kinds():
             for page in self.index.insert(leg.request, kind, [pages.get(Unit(kind, index)) for index in whole]):
