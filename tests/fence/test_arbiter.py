@@ -241,11 +241,11 @@ def test_prefill_whose_operations_are_pending_for_ever_leaves_their_targets_in_d
     assert all_free(play)
 
 
-def test_a_restart_of_prefill_ends_the_last_leg_first_and_grants_nothing_to_one_that_ends_with_it() -> None:
+def test_a_restart_of_prefill_grants_nothing_to_a_leg_that_ends_with_it() -> None:
     play = decode()
     starved(play)
     restart(play).gives_no(Grant, Scrub)
-    play.gives_of(End, End(REF, RESTARTED), End("holder", RESTARTED))
+    play.gives_of(End, End("holder", RESTARTED), End(REF, RESTARTED))
 
 
 @pytest.mark.parametrize("epoch", [None, Epoch(1, 2), Epoch(2, 1)])

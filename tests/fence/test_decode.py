@@ -294,6 +294,13 @@ def test_a_peer_that_has_sent_all_commits_nothing_that_was_not_granted_yet() -> 
     verify(play, 0).gives()
 
 
+def test_a_leg_commits_only_once_prefill_has_said_that_it_has_sent_all() -> None:
+    play = receiving(decode()).hear(landed(*targets(4, 5), last=False))
+    play.tell(*(Copied(REF, Unit(FULL, index)) for index in (0, 1)))
+    verify(play, 0, 1).gives()
+    play.hear(landed()).gives_of(End, End(REF, COMMITTED))
+
+
 # Reading
 
 

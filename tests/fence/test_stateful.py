@@ -365,8 +365,8 @@ class BesiegedDecode(Besieged):
         """See that what is read, or committed, has verified since it was granted, or was in the cache."""
         if isinstance(command, do.Send) and isinstance(command.envelope.message, Grant):
             grant = command.envelope.message
-            leg = self.machine.legs.get(grant.ref)  # none if it has ended since, in the same event
-            if leg is not None and self.lease.get(grant.ref) != grant.epoch:
+            leg = self.machine.legs[grant.ref]
+            if self.lease.get(grant.ref) != grant.epoch:
                 self.lease[grant.ref], self.verified[grant.ref] = grant.epoch, {*leg.shared}
                 self.needed[grant.ref] = LAYOUT.required(leg.request.length)
             assert 0 < len(grant.targets) <= self.machine.config.lanes

@@ -62,6 +62,14 @@ def test_the_digest_is_blake2b_of_the_token_ids_in_8_bytes_each(tokens: tuple[in
     assert digest == hashlib.blake2b(packed, digest_size=32).hexdigest()
 
 
+def test_a_prompt_counts_to_its_last_token() -> None:
+    long = tuple(range(5000))
+    mine = statement(REQUEST._replace(tokens=long), LAYOUT)
+    theirs = statement(REQUEST._replace(tokens=(*long[:-1], 0)), LAYOUT)
+    assert mine.length == theirs.length
+    assert mine != theirs
+
+
 def test_known_digest() -> None:
     known = "4a61af5bc40a957a258d7d004f29518d4f2aba725ba9cb31d1c461372593467f"
     assert statement(REQUEST, LAYOUT).prompt == known

@@ -33,7 +33,9 @@ def test_the_last_ended_handoffs_are_remembered(capacity: int, ended: list[tuple
         for known in "abcdefgh":
             assert past.get(known) == there.get((known, None))
             for peer in ("p", "q", "r"):
-                assert past.binds(known, peer) == there.get((known, peer), there.get((known, None)))
+                here = there.get((known, None))
+                seen = here is not None and bool(here.request)
+                assert past.binds(known, peer) == (here if seen else there.get((known, peer), here))
         assert len(past.stones) <= capacity
 
 
@@ -78,9 +80,28 @@ def test_what_a_stranger_says_stands_beside_what_the_peer_has_said() -> None:
     past.add("a", strange)
     assert (past.binds("a", "decode"), past.binds("a", "stranger")) == (true, strange)
     assert past.binds("a", "other") is past.binds("a", None) is past.get("a") is None
-    past.add("a", STONE)
+    unseen = Tombstone(TIMED_OUT)
+    past.add("a", unseen)
     assert (past.binds("a", "decode"), past.binds("a", "stranger")) == (true, strange)
-    assert past.binds("a", "other") == past.binds("a", None) == past.get("a") == STONE
+    assert past.binds("a", "other") == past.binds("a", None) == past.get("a") == unseen
+
+
+def test_a_handoff_whose_request_was_seen_has_ended_for_everybody() -> None:
+    past = Tombstones(3)
+    strange = Tombstone(TIMED_OUT, said_by="stranger")
+    past.add("a", strange)
+    past.add("a", STONE)
+    assert STONE.request
+    assert past.binds("a", "stranger") == past.binds("a", "decode") == past.get("a") == STONE
+
+
+def test_who_claims_an_ended_handoff_ends_it_for_everybody() -> None:
+    past = Tombstones(3)
+    past.add("a", Tombstone(ABORTED, said_by="decode"))
+    stone = past.binds("a", "decode")
+    assert stone is not None
+    past.claim("a", stone, "r")
+    assert past.get("a") == past.binds("a", "decode") == past.binds("a", "other") == Tombstone(ABORTED, "r")
 
 
 def test_a_tombstone_of_an_unseen_request_is_of_nobody_and_drained() -> None:

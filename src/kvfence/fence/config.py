@@ -133,7 +133,13 @@ class Config:
 
     def cut(self, request: Request, steps: int = 0) -> Request | None:
         """Cut a prompt to the longest that `judge` admits, as engines with auto-truncate do; None if there is none."""
-        good, beyond = 0, min(request.length, self.limit - 1, self.context_length - steps) + 1
+        most = min(request.length, self.limit - 1, self.context_length - steps)
+        if WINDOW in self.layout.kinds:  # its pages depend on where in a page it begins; others grow with the prompt
+            for length in range(most, max(0, most - self.layout.page_tokens), -1):
+                shorter = request._replace(tokens=request.tokens[:length])
+                if self.judge(shorter, steps) == COMMITTED:
+                    return shorter
+        good, beyond = 0, most + 1
         while beyond - good > 1:
             middle = (good + beyond) // 2
             if self.judge(request._replace(tokens=request.tokens[:middle]), steps) == COMMITTED:

@@ -55,7 +55,7 @@ class Decode(Arbiter):
             if owner and owner != request.id:
                 self._answer_only(ref, request.id, REPLAY)
             elif stone is not None and not stone.request:
-                self.past.add(ref, stone._replace(request=request.id, said_by=None))
+                self.past.claim(ref, stone, request.id)
                 self.out.append(End(ref, stone.outcome))
                 self._answer_only(ref, request.id, stone.outcome)
             return
@@ -239,7 +239,7 @@ class Decode(Arbiter):
 
     def _pump(self) -> None:
         """Give what has become free to who waited for it, in the order they came."""
-        for leg in list(self.legs.values()):
+        for leg in [] if self.ending else list(self.legs.values()):
             if leg.state == QUEUED:
                 self._begin(leg)
             elif leg.state == RECEIVING:

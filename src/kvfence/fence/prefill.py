@@ -98,7 +98,8 @@ class Prefill(Worker[PrefillLeg]):
         peer = Address(event.peer, self.address.rank)
         stone = self.past.binds(ref, event.peer)
         if stone is not None:
-            self.past.add(ref, stone._replace(request=event.request.id, said_by=None))
+            if not stone.request:
+                self.past.claim(ref, stone, event.request.id)
             self.out.append(End(ref, stone.outcome))
             return
         leg = PrefillLeg(ref, event.request, peer, QUEUED)
@@ -131,7 +132,7 @@ class Prefill(Worker[PrefillLeg]):
 
     def _pump(self) -> None:
         """Admit what waited for pages, in the order it came, and write what waited for the engine."""
-        for leg in list(self.legs.values()):
+        for leg in [] if self.ending else list(self.legs.values()):
             if leg.state == QUEUED and self._turn(leg):
                 self._admit(leg)
             elif leg.state == SENDING:

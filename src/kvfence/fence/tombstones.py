@@ -50,5 +50,16 @@ class Tombstones(State):
         return self.stones.get((ref, None))
 
     def binds(self, ref: str, peer: str | None) -> Tombstone | None:
-        """Give what a request that is submitted now, with this worker as its peer, is bound by."""
-        return self.stones.get((ref, peer)) or self.stones.get((ref, None))
+        """Give what a request that is submitted now, with this worker as its peer, is bound by.
+
+        A handoff whose request was seen has ended for everybody.
+        """
+        here = self.stones.get((ref, None))
+        if here is not None and here.request:
+            return here
+        return self.stones.get((ref, peer)) or here
+
+    def claim(self, ref: str, stone: Tombstone, request: str) -> None:
+        """Note whose handoff it was that had ended before its request was seen."""
+        self.stones.pop((ref, stone.said_by), None)
+        self.add(ref, stone._replace(request=request, said_by=None))

@@ -80,6 +80,7 @@ class Worker(State, Generic[L]):
         "address",
         "config",
         "counter",
+        "ending",
         "engine",
         "fence_begun",
         "fence_due",
@@ -103,6 +104,7 @@ class Worker(State, Generic[L]):
         self.on: Mechanisms = config.on
         self.incarnation = incarnation
         self.engine = engine
+        self.ending = False  # what becomes free is not given out before all that is to end has ended
         self.fencing = False  # nothing new begins until the engine has been fenced
         self.fence_due = False  # the timer is set
         self.fence_begun = False  # `Fence` has been asked for
@@ -172,9 +174,11 @@ class Worker(State, Generic[L]):
         reason = mismatch(self.config.capabilities(), hello.capabilities)
         self.peers[source] = View(incarnation, hello.capabilities, reason)
         if before is not None and incarnation > before.incarnation:
-            # The last first: what the others free is not for a leg that is about to end.
-            for leg in [leg for leg in reversed(self.legs.values()) if leg.peer == source]:
+            self.ending = True
+            for leg in [leg for leg in self.legs.values() if leg.peer == source]:
                 self._peer_restarted(leg)
+            self.ending = False
+            self._pump()
         if hello.reply:
             self._hello(source, reply=False)
 

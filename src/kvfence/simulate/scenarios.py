@@ -86,8 +86,9 @@ def on_the_wire(on: Mechanisms = ALL) -> Scenario:
 
 
 def at_rest(on: Mechanisms = ALL) -> Scenario:
-    """Flip a bit in a page that had verified."""
-    return Scenario("at-rest", on, _pair(on), (_journey(_request("A", 0, 2)),), ("flip-at-rest",))
+    """Flip a bit in a page that had verified, before the first step or a later one."""
+    workers = {"P0": _worker(on), "D0": _worker(on, pages=4)}
+    return Scenario("at-rest", on, workers, (_journey(_request("A", 0, 2, steps=2)),), ("flip-at-rest",))
 
 
 def stray(on: Mechanisms = ALL) -> Scenario:
