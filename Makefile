@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: drill test lint types floors tests bench clean
+.PHONY: drill test lint types floors tests bench mutants clean
 
 # The main job: audit the bundled incident, and hold the audit against what it must say.
 drill: $(VENV)/core
@@ -31,6 +31,10 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/live_workers.py
 	$(BIN)/python benchmarks/tags.py
 	$(BIN)/python benchmarks/simulate.py
+
+# Faults put into a copy of the fence, one at a time: the simulator or a test must notice each. Some minutes.
+mutants: $(VENV)/dev
+	$(BIN)/python -m mutants.run
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
