@@ -28,8 +28,10 @@ from kvfence.fence.units import KINDS as CACHE_KINDS
 from kvfence.fence.units import RECURRENT, ROW, Layout
 from kvfence.knowledge.releases import VersionRange
 from kvfence.knowledge.switches import switch_names
+from kvfence.report.document import AuditDocument
 from kvfence.report.json import schema
 from kvfence.simulate import matrix
+from kvfence.simulate.document import SimulateDocument
 
 DOCS = Path(__file__).parent
 FENCE = DOCS.parent / "src" / "kvfence" / "fence"
@@ -366,7 +368,9 @@ def made() -> dict[Path, str]:
         DOCS / "protocol.md": protocol((DOCS / "protocol.md").read_text()),
         DOCS / "rules.md": rules_table(),
         DOCS / "facts.md": facts_table(),
-        DOCS / "schemas" / "audit-1.json": json.dumps(schema(), indent=2) + "\n",
+        DOCS / "schemas" / "audit-1.json": json.dumps(schema(AuditDocument, "kvfence.audit/1"), indent=2) + "\n",
+        DOCS / "schemas" / "simulate-1.json": json.dumps(schema(SimulateDocument, "kvfence.simulate/1"), indent=2)
+        + "\n",
     }
 
 

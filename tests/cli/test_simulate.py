@@ -10,8 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas" / "simulate-1.json"
 KVFENCE = [sys.executable, "-m", "kvfence", "simulate"]
 
 
@@ -48,6 +50,7 @@ def test_a_json_report_has_a_schema_and_replays(tmp_path: Path) -> None:
     assert document["schema"] == "kvfence.simulate/1"
     assert document["breach"]["property"] == "P2"
     assert document["breach"]["schedule"]["schema"] == "kvfence.schedule/1"
+    jsonschema.validate(document, json.loads(PUBLISHED.read_text()))
     assert simulate("--replay", str(report)).returncode == 1
 
 
@@ -80,6 +83,7 @@ def test_a_preset_finds_what_is_known() -> None:
     assert done.returncode == 0
     document = json.loads(done.stdout)
     assert document["mode"] == "preset"
+    jsonschema.validate(document, json.loads(PUBLISHED.read_text()))
     assert {row["found"] for row in document["rows"]} == {"P1"}
     assert all(row["as_declared"] for row in document["rows"])
 
