@@ -192,7 +192,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        elif event.bad and leg.left == leg.request.steps:\n",
         "canary",
         "a page that goes bad while the answer is made is read",
-        SIMULATOR,
+        TESTS,
     ),
     Mutant(
         "decode-keeps-bad-pages-in-the-cache",

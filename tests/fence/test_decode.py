@@ -316,6 +316,16 @@ def test_canaries_are_checked_before_every_step() -> None:
     play.gives_beside_timers(Answer(REF, "r", COMMITTED))
 
 
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_page_that_goes_bad_before_any_step_ends_the_request_there(taken: int) -> None:
+    play = receiving(decode(), request(1, steps=3)).hear(landed(*targets(4))).tell(Copied(REF, Unit(FULL, 0)))
+    verify(play, 0)
+    for _ in range(taken):
+        play.tell(Checked(REF, ()), Stepped(REF))
+    play.tell(Checked(REF, (Unit(FULL, 0),))).gives_no(Step)
+    play.gives_of(Answer, Answer(REF, "r", CANARY))
+
+
 def test_a_request_of_no_steps_is_answered_with_its_commit() -> None:
     play = receiving(decode(), request(1, steps=0)).hear(landed(*targets(4))).tell(Copied(REF, Unit(FULL, 0)))
     verify(play, 0).gives_of((End, Answer, Check), End(REF, COMMITTED), Answer(REF, "r", COMMITTED))

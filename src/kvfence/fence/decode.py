@@ -132,7 +132,7 @@ class Decode(Arbiter):
             return
         leg.state = RECEIVING
         leg.epoch = self._next_epoch()
-        leg.waiting = list(leg.wanted)
+        leg.waiting = list(reversed(leg.wanted))  # the first last, where it is taken from
         self._lend(leg)
 
     def _lend(self, leg: DecodeLeg) -> None:
@@ -144,7 +144,7 @@ class Decode(Arbiter):
         while leg.waiting and len(targets) < count:
             if self.on.landing_arena and not self.arena.room((SLOT,)):
                 break
-            unit = leg.waiting.pop(0)
+            unit = leg.waiting.pop()
             target = self.arena.take(SLOT, LANDING) if self.on.landing_arena else leg.pages[unit]
             leg.ledger.begin(unit, target)
             targets.append((unit, target))
