@@ -94,6 +94,9 @@ def test_a_preset_finds_what_is_known() -> None:
         (["--without", "fences"], "'fences' is no mechanism; there are admission"),
         (["--scenario", "nowhere"], "'nowhere' is no scenario; there are over-length"),
         (["--scenario", "random:x"], "no scenario"),
+        (["--scenario", "random:²"], "no scenario"),
+        (["--scenario", f"random:{'1' * 5000}"], "no scenario"),
+        (["--replay", "/dev/zero"], "/dev/zero: is larger than 64 MiB"),
         (["--preset", "sglang-9"], "no release known here; there are sglang-0.5.19"),
         (["--pairs", "nothing"], "no mechanism"),
         (["--matrix", "--exhaustive"], "more than one of"),
@@ -120,7 +123,21 @@ def test_a_replay_that_does_not_fit_names_the_step(tmp_path: Path) -> None:
     )
     done = simulate("--replay", str(wrong))
     assert done.returncode == 2
-    assert "steps[1] 'fence D0 1': the world does not offer this" in done.stderr
+    assert "steps[1] 'fence D0 1': cannot be taken there" in done.stderr
+
+
+def test_pairs_are_told_and_not_judged() -> None:
+    done = simulate("--pairs", "bounded-batches", "--budget", "0.05")
+    assert done.returncode == 0
+    assert "nothing is declared of pairs" in done.stdout
+    assert "ok " not in done.stdout
+
+
+def test_an_output_that_cannot_be_written_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*KVFENCE, "--budget", "0"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr
 
 
 def test_an_interrupt_keeps_what_was_found() -> None:

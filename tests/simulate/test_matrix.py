@@ -7,6 +7,7 @@ import pytest
 from kvfence.fence import ALL, SWITCHES
 from kvfence.fence.mechanisms import SERVES
 from kvfence.simulate import matrix, presets
+from kvfence.simulate.document import row_of_matrix
 from kvfence.simulate.matrix import TABLE, Row
 from kvfence.simulate.presets import PRESETS, Preset
 from kvfence.simulate.story import tell
@@ -59,5 +60,7 @@ def test_pairs_tell_what_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         matrix, "TABLE", [one for one in TABLE if one.switch in {"admission", row.switch, "canary", "scrub"}]
     )
-    results = {result.off[1]: result.look.broken for result in matrix.pairs(row, seconds=60)}
+    found = list(matrix.pairs(row, seconds=60))
+    assert all(result.as_declared is None and row_of_matrix(result).caught_by is None for result in found)
+    results = {result.off[1]: result.look.broken for result in found}
     assert results == {"admission": None, "canary": "P2", "scrub": "P1"}

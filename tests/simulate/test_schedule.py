@@ -7,9 +7,9 @@ import pytest
 from kvfence.errors import InputError
 from kvfence.fence import ALL
 from kvfence.simulate.document import ScheduleDocument, read_schedule, schedule_of
-from kvfence.simulate.report import show  # noqa: F401 (imported by the command)
+from kvfence.simulate.faults import choices
 from kvfence.simulate.scenarios import SCENARIOS, drawn, scenario
-from kvfence.simulate.schedule import Choice, enabled, find, named, read, replay, take
+from kvfence.simulate.schedule import Choice, due, enabled, find, named, read, replay, take
 from kvfence.simulate.search import search_one
 from kvfence.simulate.shrink import shrink
 from kvfence.simulate.story import tell
@@ -140,3 +140,67 @@ def test_a_schedule_names_its_scenario_and_mechanisms() -> None:
     on = ALL.without("release-on-proof", release_after=30.0)
     made = schedule_of(scenario("random:5", on), [("resume",)])
     assert made == ScheduleDocument("random:5", ["release-on-proof"], 30.0, orderly=False, steps=["resume"])
+
+
+@pytest.mark.parametrize(
+    ("name", "off"),
+    [
+        ("two-ranks", "rank-agreement"),
+        ("refused", "cancel-both"),
+        ("reuse", "source-hold"),
+        ("many-pages", "bounded-batches"),
+    ],
+)
+def test_a_shrunk_breach_is_read_back_by_its_names(name: str, off: str) -> None:
+    broken = SCENARIOS[name](ALL.without(off))
+    read_back = 0
+    for seed in range(400):
+        record: list[Choice] = []
+        world, _ = walk(broken, seed, record)
+        if world.breach is None:
+            continue
+        schedule = shrink(broken, record, world.breach)
+        again, taken, unknown = read(broken, [named(choice) for choice in schedule])
+        assert unknown is None
+        assert taken == schedule
+        assert again.breach is not None
+        assert (again.breach.property, again.breach.via) == (world.breach.property, world.breach.via)
+        read_back += 1
+        if read_back == 4:
+            return
+    assert read_back
+
+
+def test_what_is_found_at_the_end_is_found_in_a_replay() -> None:
+    on = ALL.without("rank-agreement", "scrub")
+    ends = 0
+    for seed in range(190, 1200):
+        record: list[Choice] = []
+        world, _ = walk(drawn(seed, on), seed, record)
+        if world.breach is not None and world.breach.property == "P5" and world.breach.via in {"time", "page"}:
+            again, _, unknown = read(drawn(seed, on), [named(choice) for choice in record])
+            assert unknown is None
+            assert again.breach is not None
+            assert again.breach.property == "P5"
+            ends += 1
+            if ends == 2:
+                return
+    pytest.fail("no request was left without an end")
+
+
+def test_while_a_worker_is_stopped_its_timers_stand_still_and_few_others_run_out() -> None:
+    world = World(SCENARIOS["one-request"](ALL))
+    for choice in enabled(world)[:2]:
+        take(world, choice)
+    assert take(world, ("fault", "stop", "P0"))
+    world.left = 99
+    waited = 0
+    while (due_now := due(world)) and waited < 50:
+        assert all(address.worker != "P0" for address, _ in due_now)
+        take(world, ("timer", *due_now[0]))
+        waited += 1
+        while world.tasks:
+            world.run(0)
+    assert waited <= 3
+    assert world.patience >= 0
+    assert not any(way[0] == "clock" and way[1].worker == "P0" for way in choices(world))

@@ -71,6 +71,9 @@ def run() -> None:
     except BrokenPipeError:  # whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED)
+    except OSError as error:  # an output that cannot be written; inputs have errors of their own
+        _say(f"{error.filename or 'standard output'}: {error.strerror}")
+        sys.exit(UNUSABLE)
     except Exception as error:  # noqa: BLE001 (nothing may end in a traceback)
         if os.environ.get("KVFENCE_DEBUG"):
             traceback.print_exc()

@@ -25,6 +25,7 @@ from kvfence.simulate.schedule import read
 from kvfence.simulate.search import Finding, search
 
 DEFAULT_SCOPE = "scope:2x3x1"
+MOST_BYTES = 64 << 20
 T = TypeVar("T")
 Without = Annotated[
     list[str] | None,
@@ -68,8 +69,8 @@ def command(
 ) -> None:
     """Run the handoff protocol under a scheduler that looks for a breach of its properties.
 
-    Exits with 0 if no property broke, and with 1 if one did; with --matrix, --pairs and --preset, with 0 only if
-    everything came out as declared.
+    Exits with 0 if no property broke, and with 1 if one did; with --matrix and --preset, with 0 only if everything came
+    out as declared; with --pairs, with 0.
     """
     on = _mechanisms(without or [])
     modes = [given for given in (exhaustive, show_matrix, pairs, preset, replay) if given]
@@ -107,7 +108,7 @@ def _named(name: str, on: Mechanisms) -> Scenario:
         return scenario(name, on)
     except KeyError:
         known = ", ".join(SCENARIOS)
-        problem = f"{name!r} is no scenario; there are {known}, random:SEED and scope:REQUESTSxPAGESxFAULTS"
+        problem = f"{name[:80]!r} is no scenario; there are {known}, random:SEED and scope:REQUESTSxPAGESxFAULTS"
         raise InputError("--scenario", problem) from None
 
 
@@ -136,11 +137,15 @@ def _scenarios(on: Mechanisms, name: str | None) -> Callable[[int], Scenario]:
 def _exhaust(chosen: Scenario, on: Mechanisms, budget: float) -> tuple[Any, int]:
     orderly = replace(chosen, orderly=True)
     found, interrupted = _follow(exhaust(orderly, budget), lambda now: f"{now.states:,} states, {now.steps:,} steps")
-    if found.breach is not None:
-        first = shortest(orderly, budget)
-        if first.breach is not None:
-            found = first
-    made = document.from_exploration(found, orderly, on.off, interrupted=interrupted)
+    least = False
+    if found.breach is not None and not interrupted:
+        try:
+            first = shortest(orderly, max(1.0, budget - found.seconds))
+        except KeyboardInterrupt:  # what was found first is kept
+            first = found
+        least = first is not found and first.breach is not None
+        found = first if least else found
+    made = document.from_exploration(found, orderly, on.off, interrupted=interrupted, shortest=least)
     return made, _code(broke=found.breach is not None, interrupted=interrupted)
 
 
@@ -170,20 +175,28 @@ def _rows(
 
     _, interrupted = _follow(collect(), lambda now: f"{len(now)} rows; {now[-1].name}")
     made = document.from_rows(mode, done, without, time.monotonic() - start, interrupted=interrupted)
-    return made, _code(broke=not all(row.as_declared for row in done), interrupted=interrupted)
+    return made, _code(broke=any(row.as_declared is False for row in done), interrupted=interrupted)
 
 
 def _replay(path: Path) -> tuple[Any, int]:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})") from None
+    if len(data) > MOST_BYTES:
+        raise InputError(str(path), f"is larger than {MOST_BYTES >> 20} MiB, and no report is")
+    text = data.decode("utf-8-sig", errors="replace")
     schedule = document.read_schedule(text, str(path))
     chosen = document.scenario_of(schedule)
     world, taken, unknown = read(chosen, schedule.steps)
     if unknown is not None:
-        raise InputError(str(path), "the world does not offer this", field=f"steps[{len(taken)}] {unknown!r}")
-    finding = Finding(chosen, world.breach, taken, 0) if world.breach is not None else None
+        raise InputError(
+            str(path),
+            "cannot be taken there: the file was edited, or made by another version",
+            field=f"steps[{len(taken)}] {unknown[:80]!r}",
+        )
+    finding = Finding(chosen, world.breach, taken) if world.breach is not None else None
     return document.from_replay(schedule, finding, len(taken)), FOUND if finding is not None else 0
 
 

@@ -35,13 +35,14 @@ class ScheduleDocument(msgspec.Struct, tag_field="schema", tag=SCHEDULE):
 
 
 class BreachPart(msgspec.Struct):
-    """A property that broke, and the shortest schedule to it that was found."""
+    """A property that broke, a schedule to it, and whether there is none that is shorter."""
 
     property: str
     what: str
     via: str
     victim: str | None
     reader: str | None
+    shortest: bool
     story: list[str]
     schedule: ScheduleDocument
 
@@ -54,7 +55,7 @@ class RowPart(msgspec.Struct):
     scenario: str
     expected: str | None
     found: str | None
-    as_declared: bool
+    as_declared: bool | None
     caught_by: str | None
     cost: str | None
     runs: int
@@ -92,6 +93,7 @@ def breach_part(finding: Finding | None) -> BreachPart | None:
         breach.via,
         breach.victim or None,
         breach.reader or None,
+        finding.shortest,
         tell(finding.scenario, finding.schedule),
         schedule_of(finding.scenario, finding.schedule),
     )
@@ -117,6 +119,8 @@ def read_schedule(text: str, source: str) -> ScheduleDocument:
         schedule = msgspec.convert(found, ScheduleDocument)
     except msgspec.ValidationError as error:
         raise InputError(source, f"holds a schedule that cannot be read: {error}") from None
+    if schedule.release_after < 0:
+        raise InputError(source, "is less than 0", field="release_after")
     for number, switch in enumerate(schedule.without):
         if switch not in SWITCHES:
             raise InputError(source, f"{switch!r} is no mechanism", field=f"without[{number}]")
@@ -171,7 +175,7 @@ def from_search(search: Search, without: tuple[str, ...], scenario: str | None, 
         search.runs,
         search.steps,
         None,
-        not interrupted,
+        False,  # there are always more seeds
         interrupted,
         round(search.seconds, 3),
         breach_part(search.finding),
@@ -179,9 +183,13 @@ def from_search(search: Search, without: tuple[str, ...], scenario: str | None, 
     )
 
 
-def from_exploration(found: Exploration, scenario: Scenario, without: tuple[str, ...], *, interrupted: bool) -> Any:
+def from_exploration(
+    found: Exploration, scenario: Scenario, without: tuple[str, ...], *, interrupted: bool, shortest: bool
+) -> Any:
     """Give the document of a search through all states."""
-    finding = Finding(scenario, found.breach, found.schedule, 0) if found.breach is not None else None
+    finding = None
+    if found.breach is not None:
+        finding = Finding(scenario, found.breach, found.schedule, shortest=shortest)
     return SimulateDocument(
         "exhaustive",
         scenario.name,
@@ -199,7 +207,7 @@ def from_exploration(found: Exploration, scenario: Scenario, without: tuple[str,
 
 def row_of_matrix(result: matrix.Result) -> RowPart:
     """Give a row of the matrix."""
-    caught = result.expected is None and result.as_declared
+    caught = result.expected is None and result.as_declared is True
     return _row(
         result.row.switch,
         result.off,
@@ -225,7 +233,7 @@ def _row(
     expected: str | None,
     seen: Look,
     *,
-    as_declared: bool,
+    as_declared: bool | None,
     caught_by: str | None = None,
     cost: str | None = None,
 ) -> RowPart:

@@ -288,7 +288,7 @@ def _nobody_stopped(world: World) -> Iterable[Way]:
 
 
 def _timers(world: World) -> Iterator[Way]:
-    yield from world.timers
+    return (timer for timer in world.timers if timer[0].worker != world.stopped)
 
 
 def _expire(world: World, address: Address, ref: str | None) -> None:

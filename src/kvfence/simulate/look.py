@@ -43,5 +43,5 @@ def look(scenario: Scenario, seconds: float) -> Look:
     explored = shortest(orderly, seconds)
     finding = met.finding
     if explored.breach is not None:
-        finding = Finding(orderly, explored.breach, explored.schedule, 0)
+        finding = Finding(orderly, explored.breach, explored.schedule, shortest=True)
     return Look(met, explored, finding)

@@ -106,13 +106,13 @@ TABLE: tuple[Row, ...] = (
 
 @dataclass
 class Result:
-    """A row as it came out."""
+    """A row as it came out; of a pair nothing is declared."""
 
     row: Row
     off: tuple[str, ...]
     look: Look
     expected: str | None
-    as_declared: bool
+    as_declared: bool | None
 
 
 def run(row: Row, seconds: float) -> Iterator[Result]:
@@ -126,7 +126,7 @@ def pairs(row: Row, seconds: float) -> Iterator[Result]:
     """Run a row with each other mechanism off as well; what comes out is told, not declared."""
     for other in (another.switch for another in TABLE if another.switch != row.switch):
         found = _look(row, (row.switch, other), seconds)
-        yield Result(row, (row.switch, other), found, found.broken, as_declared=True)
+        yield Result(row, (row.switch, other), found, found.broken, as_declared=None)
 
 
 def _run(row: Row, off: tuple[str, ...], expected: str | None, seconds: float) -> Result:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +23,8 @@ def show(console: Console, document: SimulateDocument) -> None:
 def _show_one(console: Console, document: SimulateDocument) -> None:
     console.print(Text(_summary(document)), soft_wrap=True)
     if document.breach is None:
-        console.print("no property broke" if document.complete else "no property broke so far")
+        unfinished = document.interrupted or (document.mode == "exhaustive" and not document.complete)
+        console.print("no property broke so far" if unfinished else "no property broke")
         return
     console.print()
     _show_story(console, document.breach)
@@ -34,7 +37,8 @@ def _summary(document: SimulateDocument) -> str:
     off = f"without {', '.join(document.without)}" if document.without else "all mechanisms on"
     where = f" in {document.scenario}" if document.scenario else ""
     if document.mode == "exhaustive":
-        how = "every state" if document.complete else "shortest breach" if document.breach else "not all states"
+        found = "shortest breach" if document.breach and document.breach.shortest else "breach"
+        how = "every state" if document.complete else found if document.breach else "not all states"
         did = f"{how}: {document.states:,} states, {document.steps:,} steps, {document.runs:,} ends"
     elif document.mode == "replay":
         did = f"replayed {document.steps} steps"
@@ -46,9 +50,12 @@ def _summary(document: SimulateDocument) -> str:
 
 def _show_story(console: Console, breach: BreachPart) -> None:
     *lines, last = breach.story
-    for number, line in enumerate(lines, 1):
+    number = 0
+    for line in lines:
+        cut = re.fullmatch(r"\.\.\. (\d+) more \.\.\.", line)
+        number += int(cut[1]) if cut else 1
         style = "yellow" if line.startswith("FAULT") else ""
-        console.print(Text(f"{number:3}  {line}", style), soft_wrap=True)
+        console.print(Text(f"{'':3}  {line}" if cut else f"{number:3}  {line}", style), soft_wrap=True)
     console.print(Text(f"     {last}", "bold red"), soft_wrap=True)
 
 
@@ -57,19 +64,19 @@ def _show_rows(console: Console, document: SimulateDocument) -> None:
     for title in ("", "off" if document.mode == "matrix" else "known of it", "comes out", "in"):
         table.add_column(title, overflow="fold")
     for row in document.rows:
-        good = Text("ok", "green") if row.as_declared else Text("NO", "bold red")
+        mark = {None: Text(""), True: Text("ok", "green"), False: Text("NO", "bold red")}[row.as_declared]
         off = " + ".join(row.without) if document.mode == "matrix" else row.name
-        table.add_row(good, off, _outcome(row), row.scenario)
+        table.add_row(mark, off, _outcome(row), row.scenario)
     console.print(table)
-    wrong = [row for row in document.rows if not row.as_declared]
+    wrong = [row for row in document.rows if row.as_declared is False]
     for row in wrong:
         expected = row.expected or (f"no breach, caught by {row.caught_by}" if row.caught_by else "no breach")
         console.print(Text(f"\n{row.name}: declared is {expected}", "bold"), soft_wrap=True)
         if row.breach is not None:
             _show_story(console, row.breach)
-    done = (
-        "interrupted" if document.interrupted else "all as declared" if not wrong else f"{len(wrong)} not as declared"
-    )
+    told = all(row.as_declared is None for row in document.rows)
+    good = "nothing is declared of pairs" if told else "all as declared"
+    done = "interrupted" if document.interrupted else f"{len(wrong)} not as declared" if wrong else good
     console.print(f"\n{len(document.rows)} rows, {document.steps:,} steps, {document.seconds:.1f} s: {done}")
 
 
@@ -77,7 +84,8 @@ def _outcome(row: RowPart) -> str:
     if row.breach is not None:
         lines = len(row.breach.story)
         steps = len(row.breach.schedule.steps)
-        return f"{row.breach.property} broken in {steps} steps ({lines} lines): {row.breach.what}"
+        least = "" if row.breach.shortest else ", perhaps not the fewest"
+        return f"{row.breach.property} broken in {steps} steps ({lines} lines{least}): {row.breach.what}"
     if row.caught_by is not None:
         return f"caught by {row.caught_by} in all {row.states:,} states; cost: {row.cost}"
     return f"nothing broke in {'all ' if row.every_state else ''}{row.states:,} states"

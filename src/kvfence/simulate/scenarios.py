@@ -247,7 +247,7 @@ def scenario(name: str, on: Mechanisms) -> Scenario:
 
     """
     kind, _, rest = name.partition(":")
-    if kind == "random" and rest.isdigit():
+    if kind == "random" and re.fullmatch(r"[0-9]{1,15}", rest):
         return drawn(int(rest), on)
     if kind == "scope" and re.fullmatch(r"[1-3]x[1-9]x[0-9]", rest):
         requests, pages, budget = (int(number) for number in rest.split("x"))

@@ -8,7 +8,7 @@ from typing import Any
 from kvfence.fence.messages import Address
 from kvfence.fence.units import Unit
 from kvfence.simulate import faults
-from kvfence.simulate.judging import judge_end, place_name
+from kvfence.simulate.judging import judge_end, judge_pages, place_name
 from kvfence.simulate.scenario import Scenario
 from kvfence.simulate.world import Task, World
 
@@ -19,15 +19,21 @@ Choice = tuple[Any, ...]
 def enabled(world: World) -> list[Choice]:
     """Give every choice there is. Timers run out only when nothing else is under way: sooner is the fault `clock`."""
     choices: list[Choice] = [("task", task) for task in world.tasks]
-    if not choices:
-        if world.stopped:
-            choices.append(("resume",))
-        if not world.stopped or world.patience:
-            soonest = min(world.timers.values(), default=0.0) if world.scenario.orderly else float("inf")
-            choices.extend(("timer", *timer) for timer, seconds in world.timers.items() if seconds <= soonest)
+    if not choices and world.stopped:
+        choices.append(("resume",))
+    choices.extend(("timer", *timer) for timer in due(world))
     choices.extend(("late", task) for task in world.late)
     choices.extend(("fault", *way) for way in faults.choices(world))
     return choices
+
+
+def due(world: World) -> list[tuple[Address, str | None]]:
+    """Give the timers that may run out now: of workers that go on, once nothing else is under way."""
+    if world.tasks or (world.stopped and not world.patience):
+        return []
+    running = {timer: seconds for timer, seconds in world.timers.items() if timer[0].worker != world.stopped}
+    soonest = min(running.values(), default=0.0) if world.scenario.orderly else float("inf")
+    return [timer for timer, seconds in running.items() if seconds <= soonest]
 
 
 def take(world: World, choice: Choice) -> bool:
@@ -42,11 +48,11 @@ def take(world: World, choice: Choice) -> bool:
             return False
         world.run_late(world.late.index(choice[1]))
     elif kind == "timer":
-        if choice[1:] not in world.timers:
+        if choice[1:] not in due(world):
             return False
         world.expire((choice[1], choice[2]))
     elif kind == "resume":
-        if not world.stopped:
+        if not world.stopped or world.tasks:
             return False
         world.resume()
     else:
@@ -65,9 +71,16 @@ def replay(scenario: Scenario, choices: Iterable[Choice]) -> tuple[World, list[C
             break
         if take(world, choice):
             taken.append(choice)
+    _judge_outcome(world)
+    return world, taken
+
+
+def _judge_outcome(world: World) -> None:
+    """Judge what a schedule has come to, and the end if it is one."""
+    if world.breach is None:
+        judge_pages(world)
     if world.breach is None and not world.tasks and not world.timers and not world.stopped:
         judge_end(world)
-    return world, taken
 
 
 def named(choice: Choice) -> str:
@@ -94,6 +107,7 @@ def read(scenario: Scenario, names: Iterable[str]) -> tuple[World, list[Choice],
             return world, taken, name
         take(world, choice)
         taken.append(choice)
+    _judge_outcome(world)
     return world, taken, None
 
 

@@ -17,12 +17,12 @@ from kvfence.simulate.walk import walk
 
 @dataclass
 class Finding:
-    """A breach, and the shortest schedule to it that was found."""
+    """A breach, a schedule to it, and whether there is none that is shorter."""
 
     scenario: Scenario
     breach: Breach
     schedule: list[Choice]
-    seed: int
+    shortest: bool = False
 
 
 @dataclass
@@ -80,4 +80,4 @@ def _keep_shorter(found: Search, scenario: Scenario, seed: int) -> None:
     assert world.breach is not None
     schedule = shrink(scenario, record, world.breach)
     if found.finding is None or len(schedule) < len(found.finding.schedule):
-        found.finding = Finding(scenario, world.breach, schedule, seed)
+        found.finding = Finding(scenario, world.breach, schedule)

@@ -13,6 +13,7 @@ from kvfence.simulate.judging import judge_end, place_name
 from kvfence.simulate.memory import Cell
 from kvfence.simulate.scenario import Scenario
 from kvfence.simulate.schedule import Choice, named, take
+from kvfence.simulate.tasks import lands
 from kvfence.simulate.world import World
 
 LONGEST = 24
@@ -80,13 +81,15 @@ def _compute(_world: World, address: Address, command: do.Compute) -> str:
 
 
 def _send(world: World, address: Address, operation: Any, _to: Address) -> str:
+    if world.engines[address] != operation.sender:
+        return f"{place_name(address)} has no engine left that would send for {_who(world, operation.ref)}"
     cell = world.cells.get((address, operation.page))
     return f"{place_name(address)} sends for {_who(world, operation.ref)}: {_content(cell)} from page {operation.page}"
 
 
 def _land(world: World, _address: Address, operation: Any, to: Address, cell: object) -> str:
-    if world.engines[to] != operation.engine:
-        return f"{place_name(to)} is no longer at the address of {_who(world, operation.ref)}'s targets"
+    if not lands(world, operation, to):
+        return f"{place_name(to)} places nothing more for {_who(world, operation.ref)}"
     return f"in {place_name(to)} lands: {_content(cell)} in {_place(world, to, operation.target)}"
 
 
@@ -95,10 +98,12 @@ def _copy(world: World, address: Address, command: do.Copy) -> str:
     return f"{place_name(address)} copies for {_who(world, command.ref)}: {_content(cell)} to page {command.page}"
 
 
-def _step(world: World, _worker: str, ref: str) -> str:
-    (address, command), *_ = world.steps[_worker, ref]
-    seen = ", ".join(f"{_content(world.cells.get((address, page)))} in page {page}" for _, page in command.pages)
-    return f"{place_name(address)} answers {command.request.id} from {seen}"
+def _step(world: World, worker: str, ref: str) -> str:
+    told = []
+    for address, command in world.steps[worker, ref]:
+        seen = (f"{_content(world.cells.get((address, page)))} in page {page}" for _, page in command.pages)
+        told.append(f"{place_name(address)} answers {command.request.id} from {', '.join(seen)}")
+    return "; ".join(told)
 
 
 _TELLERS: dict[str, Any] = {

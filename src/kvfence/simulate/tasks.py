@@ -97,7 +97,7 @@ def _read_source(world: World, address: Address, operation: Operation) -> Conten
 
 
 def _land(world: World, address: Address, operation: Operation, to: Address, cell: Content) -> None:
-    if _lands(world, operation, to):
+    if lands(world, operation, to):
         world.cells[to, operation.target] = cell
         world.push(("complete", address, operation), address.worker)
     else:
@@ -105,7 +105,8 @@ def _land(world: World, address: Address, operation: Operation, to: Address, cel
         world.push((verb, address, operation), address.worker)
 
 
-def _lands(world: World, operation: Operation, to: Address) -> bool:
+def lands(world: World, operation: Operation, to: Address) -> bool:
+    """Say whether the receiver places a write: its engine is the one that was meant, and the lease holds."""
     return world.engines[to] == operation.engine and (to, operation.epoch) not in world.revoked
 
 
@@ -133,7 +134,7 @@ def send_late(world: World, address: Address, operation: Operation, to: Address)
 
 def land_late(world: World, _address: Address, operation: Operation, to: Address, cell: Content) -> None:
     """Write what was reported as failed into its target, if that is still there."""
-    if _lands(world, operation, to):
+    if lands(world, operation, to):
         world.cells[to, operation.target] = cell
 
 

@@ -9,7 +9,7 @@ from kvfence.simulate import faults
 from kvfence.simulate.judging import judge_end, judge_pages
 from kvfence.simulate.oracle import Breach
 from kvfence.simulate.scenario import Scenario
-from kvfence.simulate.schedule import Choice
+from kvfence.simulate.schedule import Choice, due
 from kvfence.simulate.world import World
 
 LONGEST = 3000
@@ -58,12 +58,11 @@ def _step(world: World, draw: Callable[[], float], record: list[Choice] | None) 
         if record is not None:
             record.append(("task", world.tasks[index]))
         world.run(index)
-    elif world.stopped and (not world.patience or not world.timers or draw() < 0.5):
+    elif world.stopped and (not (timers := due(world)) or draw() < 0.5):
         if record is not None:
             record.append(("resume",))
         world.resume()
-    elif world.timers:
-        timers = list(world.timers)
+    elif timers := due(world):
         timer = timers[int(draw() * len(timers))]
         if record is not None:
             record.append(("timer", *timer))

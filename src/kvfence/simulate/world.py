@@ -186,7 +186,7 @@ class World:
         if self.scenario.orderly:
             self.timers = {other: max(0.0, seconds - elapsed) for other, seconds in self.timers.items()}
         if self.stopped:
-            self.patience -= 1
+            self.patience = max(0, self.patience - 1)
         address, ref = timer
         self.tell(address, events.Expired(ref))
 
