@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
+import pytest
+
 from kvfence.fence import ALL, Config, Decode, Prefill
 from kvfence.fence.commands import (
     Command,
@@ -18,10 +20,13 @@ from kvfence.fence.commands import (
     Write,
 )
 from kvfence.fence.events import (
+    Abort,
     Checked,
     Completed,
     Computed,
     Copied,
+    Preempt,
+    Refuse,
     Sealed,
     Submit,
     Verified,
@@ -36,6 +41,7 @@ from kvfence.fence.messages import (
     Message,
     Offer,
 )
+from kvfence.fence.outcome import ABORTED, BUDGET, PREEMPTED
 from kvfence.fence.pool import FREE, LIVE, Pool
 from kvfence.fence.statement import Request, statement
 from kvfence.fence.transfer import Operation
@@ -371,3 +377,14 @@ def finish_decode_work(play: Playbook[Decode], state: Callable[[Playbook[Decode]
         play.tell(*(Verified(REF, unit, True) for unit in full(0, 1)))
     elif state is checking:
         play.tell(Checked(REF, ()))
+
+
+CAUSES = [(Abort(REF), ABORTED), (Refuse(REF, BUDGET), BUDGET), (Preempt(REF), PREEMPTED)]
+each_cause = pytest.mark.parametrize(("event", "outcome"), CAUSES, ids=[outcome for _, outcome in CAUSES])
+each_state = pytest.mark.parametrize("state", DECODE_STATES, ids=lambda state: state.__name__)
+each_uncommitted = pytest.mark.parametrize("state", UNCOMMITTED, ids=lambda state: state.__name__)
+
+
+def lease(state: Callable[[Playbook[Decode]], object]) -> Epoch | None:
+    """Give the lease that a leg in this state has, if any."""
+    return None if state in {waiting, starved} else LEASE

@@ -36,14 +36,12 @@ from kvfence.fence.messages import (
     Epoch,
     Grant,
     Noted,
-    Vote,
 )
 from kvfence.fence.outcome import (
     ABORTED,
     BUDGET,
     COMMITTED,
     GRAMMAR,
-    PREEMPTED,
     RESTARTED,
     TIMED_OUT,
 )
@@ -52,17 +50,19 @@ from kvfence.fence.transfer import DOUBTFUL, DRAINED, PENDING
 from kvfence.fence.worker import ENGINE
 from tests.fence.playbook import (
     ASKED,
-    DECODE_STATES,
     LEASE,
     REF,
-    UNCOMMITTED,
     Playbook,
     checking,
     config,
     copying,
     decode,
+    each_cause,
+    each_state,
+    each_uncommitted,
     finish_decode_work,
     landed,
+    lease,
     offer,
     receiving,
     restart,
@@ -70,25 +70,10 @@ from tests.fence.playbook import (
     stepping,
     targets,
     verifying,
-    waiting,
     without,
 )
 
 Play = Playbook[Decode]
-YES = Vote(REF, COMMITTED)
-CAUSES = [(Abort(REF), ABORTED), (Refuse(REF, BUDGET), BUDGET), (Preempt(REF), PREEMPTED)]
-each_cause = pytest.mark.parametrize(("event", "outcome"), CAUSES, ids=[outcome for _, outcome in CAUSES])
-each_state = pytest.mark.parametrize("state", DECODE_STATES, ids=lambda state: state.__name__)
-each_uncommitted = pytest.mark.parametrize("state", UNCOMMITTED, ids=lambda state: state.__name__)
-
-
-def pair(rank: int) -> Play:
-    """Give one of two ranks of decode."""
-    return decode(config(ranks=2), rank)
-
-
-def lease(state: Callable[[Play], object]) -> Epoch | None:
-    return None if state in {waiting, starved} else LEASE
 
 
 def fences(play: Playbook[Any]) -> bool:

@@ -30,7 +30,6 @@ from kvfence.fence.messages import (
     Address,
     Cancel,
     Ended,
-    Epoch,
     Grant,
     Heard,
     Hello,
@@ -46,7 +45,6 @@ from kvfence.fence.outcome import (
     COMMITTED,
     GRAMMAR,
     LENGTH,
-    PREEMPTED,
     RANK_SILENT,
     TAG,
 )
@@ -54,41 +52,33 @@ from kvfence.fence.pool import FREE
 from kvfence.fence.transfer import DRAINED
 from tests.fence.playbook import (
     ASKED,
-    DECODE_STATES,
     LEASE,
     REF,
-    UNCOMMITTED,
     Playbook,
     checking,
     config,
     decode,
+    each_cause,
+    each_state,
+    each_uncommitted,
     finish_decode_work,
     full,
+    lease,
     receiving,
     request,
     restart,
-    starved,
     targets,
     verifying,
-    waiting,
     without,
 )
 
 Play = Playbook[Decode]
 YES = Vote(REF, COMMITTED, "P0")
-CAUSES = [(Abort(REF), ABORTED), (Refuse(REF, BUDGET), BUDGET), (Preempt(REF), PREEMPTED)]
-each_cause = pytest.mark.parametrize(("event", "outcome"), CAUSES, ids=[outcome for _, outcome in CAUSES])
-each_state = pytest.mark.parametrize("state", DECODE_STATES, ids=lambda state: state.__name__)
-each_uncommitted = pytest.mark.parametrize("state", UNCOMMITTED, ids=lambda state: state.__name__)
 
 
 def pair(rank: int) -> Play:
     """Give one of two ranks of decode."""
     return decode(config(ranks=2), rank)
-
-
-def lease(state: Callable[[Play], object]) -> Epoch | None:
-    return None if state in {waiting, starved} else LEASE
 
 
 def committed(rank: int) -> Play:
