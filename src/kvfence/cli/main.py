@@ -54,9 +54,9 @@ def _global(
 def run() -> None:
     """Run the command line, and exit."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
-    except typer.Exit as end:
-        sys.exit(end.exit_code)
+        code = _call()
+        sys.stdout.flush()
+        sys.exit(code)
     except typer.TyperException as error:
         message = error.format_message().rstrip(".")
         if message:
@@ -69,10 +69,11 @@ def run() -> None:
         _say("interrupted")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # whoever read our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(CLOSED)
     except OSError as error:  # an output that cannot be written; inputs have errors of their own
         _say(f"{error.filename or 'standard output'}: {error.strerror}")
+        _drop_output()
         sys.exit(UNUSABLE)
     except Exception as error:  # noqa: BLE001 (nothing may end in a traceback)
         if os.environ.get("KVFENCE_DEBUG"):
@@ -82,6 +83,18 @@ def run() -> None:
             "please report it with what KVFENCE_DEBUG=1 prints, without secrets."
         )
         sys.exit(INTERNAL)
+
+
+def _call() -> int:
+    try:
+        return app(standalone_mode=False) or 0
+    except typer.Exit as end:
+        return end.exit_code
+
+
+def _drop_output() -> None:
+    """Let what is left in the buffer go nowhere, or Python would try to write it once more on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:
