@@ -51,10 +51,7 @@ def exhaust(scenario: Scenario, seconds: float = float("inf")) -> Iterator[Explo
             stack.pop()
             del path[-1:]
             continue
-        following = world.copy()
-        take(following, choice)
-        found.steps += 1
-        after = _judged(following, visited, found)
+        following, after = _follow(world, choice, visited, found)
         if found.breach is not None:
             found.schedule = [*path, choice]
             break
@@ -78,23 +75,28 @@ def shortest(scenario: Scenario, seconds: float = float("inf")) -> Exploration:
     start = time.monotonic()
     first = World(scenario)
     visited = {first.key()}
-    waiting: deque[tuple[World, tuple[Choice, ...]]] = deque([(first, ())])
+    waiting: deque[tuple[World, list[Choice], tuple[Choice, ...]]] = deque([(first, enabled(first), ())])
     while waiting and found.breach is None and time.monotonic() - start < seconds:
-        world, path = waiting.popleft()
-        for choice in enabled(world):
-            following = world.copy()
-            take(following, choice)
-            found.steps += 1
-            after = _judged(following, visited, found)
+        world, choices, path = waiting.popleft()
+        for choice in choices:
+            following, after = _follow(world, choice, visited, found)
             if found.breach is not None:
                 found.schedule = [*path, choice]
                 break
             if after is not None:
-                waiting.append((following, (*path, choice)))
+                waiting.append((following, after, (*path, choice)))
     found.states, found.seconds = len(visited), time.monotonic() - start
     found.depth = len(found.schedule)
     found.complete = not waiting and found.breach is None
     return found
+
+
+def _follow(world: World, choice: Choice, visited: set[int], found: Exploration) -> tuple[World, list[Choice] | None]:
+    """Take a choice in a copy of a world, judge it, and give the copy with what can follow in it."""
+    following = world.copy()
+    take(following, choice)
+    found.steps += 1
+    return following, _judged(following, visited, found)
 
 
 def _judged(world: World, visited: set[int], found: Exploration) -> list[Choice] | None:
