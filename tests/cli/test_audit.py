@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Ran
 from tests.conftest import DATA, EXAMPLES
+from tests.facts.kvfence.documents import files
 
 INCIDENT = EXAMPLES / "incident"
 Run = Callable[..., Ran]
@@ -181,3 +182,13 @@ def test_help_and_version(kvfence: Run) -> None:
         ran = kvfence(command, "--help")
         assert ran.code == 0
         assert "Usage" in ran.out
+
+
+def test_pair_of_the_own_engine_is_exit_code_0(kvfence: Run, tmp_path: Path) -> None:
+    for name, content in files().items():
+        (tmp_path / name).write_text(content)
+    ran = kvfence("audit", tmp_path, "--format", "json")
+    assert (ran.code, ran.err) == (0, "")
+    report = json.loads(ran.out)
+    assert report["verdict"] == "clear"
+    assert {worker["engine"] for worker in report["workers"]} == {"kvfence"}

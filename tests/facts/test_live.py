@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,6 +17,8 @@ from kvfence.errors import InputError
 from kvfence.facts import keys, live
 from kvfence.facts.collect import Input, collect
 from kvfence.facts.live_options import LiveOptions
+from tests.conftest import audit_of, failed
+from tests.facts.kvfence import documents
 
 REAL = Path(__file__).parents[1] / "data" / "real"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -215,3 +218,28 @@ def test_sixty_four_workers_are_asked_at_once(serve: Serve) -> None:
     deployment = collect([Input(url) for url in urls], live=LiveOptions(timeout=20))
     assert sum(len(worker.members) for worker in deployment.workers) == 64
     assert time.monotonic() - began < 64 * 0.2 / 2
+
+
+def engine_routes(role: str, **changes: Any) -> dict[str, Handler]:
+    return {
+        "/server_info": answer(json.dumps(documents.server_info(role, **changes))),
+        "/v1/models": answer(json.dumps(documents.models())),
+        "/model_info": answer(json.dumps(documents.model_info(role))),
+        "/v1/loads": answer(json.dumps(documents.loads(role, changes.get("pool", 8192)))),
+        "/metrics": answer(documents.metrics(role, changes.get("pool", 8192))),
+    }
+
+
+def test_two_workers_of_the_own_engine_are_clear(serve: Serve) -> None:
+    result = audit_of(serve(engine_routes("prefill")), serve(engine_routes("decode")))
+    assert (result.verdict.value, failed(result)) == ("clear", set())
+    assert result.deployment.notes == ()
+    assert [worker.value(keys.ENGINE) for worker in result.deployment.workers] == ["kvfence", "kvfence"]
+
+
+def test_short_pool_of_the_own_engine_is_found_live(serve: Serve) -> None:
+    decode = serve(engine_routes("decode"))
+    assert audit_of(serve(engine_routes("prefill", pool=1024)), decode).verdict.value == "at-risk"
+    off = ("admission", "binding", "coverage", "tags", "canary")
+    decode = serve(engine_routes("decode", off=off))
+    assert audit_of(serve(engine_routes("prefill", pool=1024, off=off)), decode).verdict.value == "exposed"

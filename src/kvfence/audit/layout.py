@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kvfence.audit.fenced import is_fenced
 from kvfence.audit.rule import lack
 from kvfence.facts import keys
 from kvfence.facts.fact import Fact
@@ -45,6 +46,8 @@ def attention_width(worker: Worker) -> int | None:
 
 def is_latent(worker: Worker) -> bool | None:
     """Whether the pool holds latent KV, the same on every tensor-parallel rank; `None` if not known."""
+    if is_fenced(worker):
+        return False  # its peers refuse another layout, whatever the pool
     architecture, release = worker.value(keys.ARCHITECTURE), worker.value(keys.VERSION)
     if architecture is None or release is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvfence.audit.fenced import judged, judged_pair
 from kvfence.audit.registry import all_rules
 from kvfence.audit.rule import SERVERS, Outcome, Rule, Scope, lack, not_applicable, unknown
 from kvfence.errors import InputError
@@ -71,7 +72,7 @@ def _ask(
         yield outcome.about or deployment.workers, outcome
     elif rule.scope is Scope.PAIR:
         for pair in pairs:
-            yield (pair.pair.prefill, pair.pair.decode), rule.check(pair)
+            yield (pair.pair.prefill, pair.pair.decode), judged_pair(rule.id, pair) or rule.check(pair)
         for worker in lonely:
             yield (worker,), _half_a_pair(worker, deployment)
         if not any(deployment.of_role(PREFILL)) and not any(deployment.of_role(DECODE)):
@@ -81,7 +82,7 @@ def _ask(
         for worker in deployment.workers:
             if worker.role in rule.roles:
                 asked = True
-                yield (worker,), rule.check(worker)
+                yield (worker,), judged(rule.id, worker) or rule.check(worker)
             elif worker.role is None and ROUTER not in rule.roles:
                 asked = True
                 yield (worker,), _role_unknown(rule, worker)
@@ -92,7 +93,7 @@ def _ask(
 def _role_unknown(rule: Rule, worker: Worker) -> Outcome:
     """Ask about a worker of unknown role: only what is asked of every server can be answered."""
     if set(SERVERS) <= set(rule.roles):
-        return rule.check(worker)
+        return judged(rule.id, worker) or rule.check(worker)
     return unknown(f"the role of {worker.name} is not known", lack(worker, keys.ROLE))
 
 

@@ -13,7 +13,11 @@ import msgspec
 from kvfence.errors import InputError
 from kvfence.facts import process, written
 from kvfence.facts.command import Command
-from kvfence.facts.dialects.sglang import endpoints, launch, metrics
+from kvfence.facts.dialects import metrics
+from kvfence.facts.dialects.documents import new_sighting
+from kvfence.facts.dialects.kvfence.starts import NEEDLE, WorkerStarts
+from kvfence.facts.dialects.recognise import recognise
+from kvfence.facts.dialects.sglang import launch
 from kvfence.facts.dialects.sglang.arguments import FIELDS, read_flags
 from kvfence.facts.dialects.sglang.lines import NEEDLES
 from kvfence.facts.dialects.sglang.story import LogStory
@@ -116,14 +120,18 @@ def _read_script(text: str, path: Path, source: str, name: str, group: str) -> l
 
 
 def _read_log(stream: ByteStream, source: str, name: str, group: str, note: Note) -> list[Sighting]:
-    scanner = Scanner(NEEDLES)
+    scanner, starts = Scanner((*NEEDLES, NEEDLE)), WorkerStarts(source, group)
     story = LogStory(source, name or Path(source).name, group, scanner.follow)
     scanner.is_wanted = story.wants
     for line in scanner.scan(stream):
+        if len(NEEDLES) in line.needles:
+            if starts.take(line):
+                continue
+            line.needles = tuple(needle for needle in line.needles if needle < len(NEEDLES))
         story.feed(line)
     if scanner.long_lines:
         note(f"{source}: of {scanner.long_lines} lines longer than {LINE_BYTES >> 10} KiB only the start was looked at")
-    found = story.finish()
+    found = [*story.finish(), *starts.finish()]
     if not found:
         raise NothingRecognisedError(source, "no line of it is one that SGLang writes")
     for sighting in found:
@@ -143,10 +151,10 @@ def _read_document(content: bytes, source: str, name: str, group: str) -> Sighti
         raise InputError(source, "is JSON nested too deeply") from None
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("kvfence."):
         return None
-    reader = endpoints.recognise(document)
+    reader = recognise(document)
     if reader is None:
         raise InputError(source, "is JSON, but not what /server_info, /v1/models, /model_info or /v1/loads answer")
-    sighting = endpoints.new_sighting(source, name, group)
+    sighting = new_sighting(source, name, group)
     reader(document, sighting)
     return sighting
 
@@ -165,9 +173,9 @@ def _read_yaml(content: bytes, source: str, name: str, group: str) -> Sighting |
 
 
 def _is_json_lines(head: bytes) -> bool:
-    """Whether the first line is a whole JSON object and another line follows."""
+    """Whether the first line is a whole JSON object, and another follows or it is the one a worker begins with."""
     first, newline, rest = head.lstrip().partition(b"\n")
-    if not newline or not rest.strip():
+    if not (newline and rest.strip()) and NEEDLE not in first:
         return False
     try:
         msgspec.json.decode(first)

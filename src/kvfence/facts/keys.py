@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kvfence.facts.fact import Key
+from kvfence.fence.mechanisms import SWITCHES
 from kvfence.knowledge.releases import VersionRange
 
 T = TypeVar("T")
@@ -17,6 +18,7 @@ KEYS: dict[str, Key[Any]] = {}
 
 _DUMP = "a log that holds the server_args= line of the start, or GET /server_info"
 _LAUNCH = "the launch command, the server_args= line of the log, or GET /server_info"
+_OWN = "GET /server_info of the kvfence engine, or the start line of its log"
 _SUMMARY = "a log from the start on (its max_total_num_tokens= line), or GET /server_info"
 
 
@@ -114,6 +116,24 @@ SPECULATIVE = _key("speculative_algorithm", str, "the speculative decoding algor
 BOOTSTRAP_PORT = _key("disaggregation_bootstrap_port", int, "the port of the bootstrap server")
 BOOTSTRAP_HOST = _key(
     "bootstrap_host", str, "the address the bootstrap server listens on", "the log of the prefill role"
+)
+
+# What kvfence's own engine states of itself.
+MECHANISMS: dict[str, Key[bool]] = {
+    switch: _key(
+        f"mechanism_{switch.replace('-', '_')}", bool, f"whether the kvfence engine's mechanism {switch} is on", _OWN
+    )
+    for switch in SWITCHES
+}
+STRANGE_MECHANISMS = _key(
+    "strange_mechanisms", str, "mechanisms the kvfence engine states that kvfence does not know", _OWN
+)
+TAGS = _key("kv_tags", str, "the tags the kvfence engine can make", "GET /server_info of the kvfence engine")
+LAB = _key(
+    "lab",
+    bool,
+    "whether the kvfence engine runs as a lab, to be broken on purpose",
+    "GET /server_info of the kvfence engine",
 )
 
 # Whom it lets in.

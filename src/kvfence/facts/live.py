@@ -16,7 +16,9 @@ import aiohttp
 import msgspec
 
 from kvfence.errors import InputError
-from kvfence.facts.dialects.sglang import endpoints, metrics
+from kvfence.facts.dialects import metrics
+from kvfence.facts.dialects.documents import ENDPOINTS, new_sighting
+from kvfence.facts.dialects.recognise import recognise
 from kvfence.facts.live_options import LiveOptions
 from kvfence.facts.model import Sighting
 from kvfence.facts.redact import clean
@@ -62,7 +64,7 @@ def _base(url: str) -> str:
     if not parts.hostname:
         raise InputError(clean(url), "names no host")
     path = parts.path.rstrip("/")
-    for endpoint, older in endpoints.ENDPOINTS:
+    for endpoint, older in ENDPOINTS:
         for name in (endpoint, older):
             if name is not None and path.endswith(name):
                 path = path[: -len(name)]
@@ -71,11 +73,11 @@ def _base(url: str) -> str:
 
 
 async def _read_worker(session: aiohttp.ClientSession, base: str, options: LiveOptions) -> list[Sighting]:
-    answers = await asyncio.gather(*(_ask_either(session, base, path, older) for path, older in endpoints.ENDPOINTS))
+    answers = await asyncio.gather(*(_ask_either(session, base, path, older) for path, older in ENDPOINTS))
     name = base.partition("://")[2]
     found: list[Sighting] = []
     absent: list[str] = []
-    for (path, _), (source, status, body) in zip(endpoints.ENDPOINTS, answers, strict=True):
+    for (path, _), (source, status, body) in zip(ENDPOINTS, answers, strict=True):
         if body is None:
             absent.append(f"GET {path}: {status}")
             continue
@@ -132,9 +134,9 @@ def _read_answer(path: str, source: str, body: bytes, name: str, base: str) -> S
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    reader = endpoints.recognise(document)
+    reader = recognise(document)
     if reader is None:
         return None
-    sighting = endpoints.new_sighting(source, name, base)
+    sighting = new_sighting(source, name, base)
     reader(document, sighting)
     return sighting

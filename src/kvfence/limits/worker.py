@@ -3,7 +3,8 @@
 SGLang computes it as `min(context, pool) - 6` (one token for the answer, five of margin) and refuses
 with `>=` (managers/tp_worker.py and managers/utils.py of every release from 0.4.6 to 0.5.23). What the
 releases differ in is the pool term: decode context parallelism widens it, sliding-window pools bounded
-it for a while, and diffusion models take off a block.
+it for a while, and diffusion models take off a block. kvfence's own engine states its limit; it is not
+worked out here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvfence.facts import keys
+from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
 from kvfence.facts.fact import Evidence, Key
 from kvfence.facts.model import Worker
 from kvfence.knowledge.releases import Version, VersionRange
@@ -91,6 +93,8 @@ def limit_of(worker: Worker) -> Size | Lacking:
     told = worker.get(keys.MAX_INPUT_LEN)
     if told is not None:
         return Size(told.value, told.evidence)
+    if worker.value(keys.ENGINE) == KVFENCE:
+        return Lacking((keys.MAX_INPUT_LEN,), "the kvfence engine states its limit")
     capacity, context = capacity_of(worker), worker.get(keys.CONTEXT_LEN)
     if isinstance(capacity, Lacking):
         missing = capacity.keys if context is not None else (*capacity.keys, keys.CONTEXT_LEN)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvfence.facts import keys
+from kvfence.facts.dialects.documents import new_sighting
 from kvfence.facts.dialects.sglang import endpoints
 from kvfence.facts.model import Kind, Sighting
 from tests.facts.conftest import REAL, value
@@ -25,7 +26,7 @@ INFO = {
 def told(document: object) -> Sighting:
     reader = endpoints.recognise(document)
     assert reader is not None
-    sighting = endpoints.new_sighting("info.json", "w", "g")
+    sighting = new_sighting("info.json", "w", "g")
     reader(document, sighting)  # type: ignore[arg-type]
     return sighting
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvfence.facts import keys
-from kvfence.facts.dialects.sglang.metrics import is_metrics, read_metrics
+from kvfence.facts.dialects.metrics import is_metrics, read_metrics
 from kvfence.facts.model import Kind, Sighting
 from tests.facts.conftest import REAL, value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvfence.audit.fenced import is_fenced, stated
 from kvfence.audit.rule import (
     SERVERS,
     Outcome,
@@ -52,7 +53,8 @@ def pool_below_context(worker: Worker) -> Outcome:
     fitting = largest_context([worker])
     fix = [f"--context-length {fitting} (what the pool holds, in whole pages)"] if fitting else []
     grow = f" (it lacks {lacking / GIB:.2f} GiB a rank)" if lacking else ""
-    fix.append(f"or a pool of {context.value:,} tokens{grow}: raise --mem-fraction-static, add ranks, or use fp8 KV")
+    how = "" if is_fenced(worker) else ": raise --mem-fraction-static, add ranks, or use fp8 KV"
+    fix.append(f"or a pool of {context.value:,} tokens{grow}{how}")
     alone = worker.role == UNIFIED
     return failed(
         f"the pool holds {capacity.tokens:,} tokens and the context is {context.value:,}: a prompt between them is "
@@ -85,6 +87,8 @@ def exposure_window(limits: PairLimits) -> Outcome:
     fix += _sized_by_role(limits)
     inner = limits.scheduler_gap
     part = f" (from {inner.hi:,} on at its HTTP server, before any handoff)" if inner and inner.hi < gap.hi else ""
+    if is_fenced(limits.pair.prefill):
+        return _fenced_window(limits, fix)
     if off is False:
         return failed(
             f"prefill refuses lengths {gap} that decode admits{part}; this release retires what prefill refuses, "
@@ -104,6 +108,31 @@ def exposure_window(limits: PairLimits) -> Outcome:
         [*prefill.evidence, *decode.evidence, *(limits.pair.prefill.get(keys.VERSION),)],
         fix=(*fix, "run a release that refuses at the door (SGLang 0.5.21 or later)"),
         proves=certain,
+    )
+
+
+SECOND_LINES = ("binding", "coverage", "tags", "canary")
+"""What of decode stops a stub that prefill hands off, each alone (`kvfence simulate --matrix`, `kvfence drill`)."""
+
+
+def _fenced_window(limits: PairLimits, fix: tuple[str, ...]) -> Outcome:
+    """Say what becomes of the lengths that a prefill worker of the kvfence engine refuses and decode admits."""
+    prefill, decode = _sizes(limits)
+    off, admission = hands_off(limits.pair.prefill), stated(limits.pair.prefill, "admission")
+    lines = [stated(limits.pair.decode, switch) for switch in SECOND_LINES]
+    unstopped = off is True and all(line is not None and not line.value for line in lines)
+    what = {
+        False: "; it refuses them before any handoff begins, so no client is ever served such a prompt",
+        True: "; with admission off it hands a refused prompt off all the same, and decode reserves pages that "
+        "nothing fills",
+        None: "",
+    }[off]
+    return failed(
+        f"prefill refuses lengths {limits.gap} that decode admits{what}",
+        [*prefill.evidence, *decode.evidence, admission, *(lines if unstopped else ())],
+        fix=fix if off is False else (*fix, "start the engine with admission on"),
+        level=Level.HIGH if off is False else None,
+        proves=unstopped,
     )
 
 
@@ -326,8 +355,13 @@ def stall_window(limits: PairLimits) -> Outcome:
             f"decode refuses from {decode.tokens:,} tokens on, prefill from {prefill.tokens:,}",
             [*decode.evidence, *prefill.evidence],
         )
+    fate = (
+        "such a prompt is refused, at once or when its handoff begins"
+        if is_fenced(limits.pair.prefill)
+        else "prefill waits for a handshake that never comes, until its bootstrap time-out"
+    )
     return failed(
-        f"decode refuses lengths {gap} that prefill admits: prefill waits for a handshake that never comes, until its bootstrap time-out",
+        f"decode refuses lengths {gap} that prefill admits: {fate}",
         [*decode.evidence, *prefill.evidence],
         fix=(
             "make both roles refuse the same lengths: equal --context-length, and pools that hold it on both",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from kvfence.audit.fenced import disputed, is_fenced, stated
 from kvfence.audit.layout import compare_layout
 from kvfence.audit.rule import (
     BOTH,
+    SERVERS,
     Outcome,
     failed,
     lack,
@@ -18,6 +20,7 @@ from kvfence.audit.rule import (
 from kvfence.facts import keys
 from kvfence.facts.fact import Evidence, Fact
 from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Seen, Worker
+from kvfence.fence.mechanisms import PROPERTIES, SERVES, SWITCHES
 from kvfence.findings import Level
 from kvfence.knowledge import switches
 from kvfence.knowledge.coverage import Covers, coverage, pool_of
@@ -268,3 +271,38 @@ def fault_injection_on(worker: Worker) -> Outcome:
         )
     line = Evidence(worker.environment.source, f"no fault-injection variable in {worker.environment.seen}")
     return passed("no fault injection is switched on", [line])
+
+
+@worker_rule(
+    "KVF414",
+    "protection-off",
+    Level.HIGH,
+    roles=SERVERS,
+    refs=("docs/protocol.md (the mechanisms, and what breaks without each)",),
+)
+def protection_off(worker: Worker) -> Outcome:
+    """Ask the kvfence engine whether all of its mechanisms are on."""
+    if disputed(worker, keys.ENGINE):
+        return unknown("its sources name different engines", lack(worker, keys.ENGINE), [worker.get(keys.ENGINE)])
+    if not is_fenced(worker):
+        return not_applicable("the mechanisms are those of the kvfence engine")
+    told = {switch: stated(worker, switch) for switch in SWITCHES}
+    off = {switch: fact for switch, fact in told.items() if fact is not None and not fact.value}
+    if off:
+        serves = sorted({f"{PROPERTIES[name].partition(':')[0]} ({name})" for switch in off for name in SERVES[switch]})
+        return failed(
+            f"{', '.join(off)} {'is' if len(off) == 1 else 'are'} off; {' and '.join(serves)} may not hold",
+            off.values(),
+            fix=("start the engine with every mechanism on: only a lab switches one off",),
+        )
+    missing = [item for switch, fact in told.items() if fact is None for item in lack(worker, keys.MECHANISMS[switch])]
+    if missing:
+        return unknown("not every mechanism is known to be on", missing)
+    strange = worker.get(keys.STRANGE_MECHANISMS)
+    if strange is not None:
+        return unknown(
+            f"it states mechanisms that are not known here ({strange.value}): update kvfence",
+            lack(worker, keys.STRANGE_MECHANISMS),
+            [strange],
+        )
+    return passed(f"all {len(told)} mechanisms are on", told.values())

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from kvfence.audit.fenced import is_fenced
 from kvfence.audit.rule import Outcome, deployment_rule, failed, not_applicable, passed, unknown
 from kvfence.audit.rules.version import hands_off, release_hands_off
 from kvfence.facts import keys
@@ -50,6 +51,9 @@ def rejected_then_answered(deployment: Deployment) -> Outcome:
     workers = [w for w in deployment.workers if w.role in (PREFILL, None)]
     if not workers:
         return not_applicable("no prefill worker is among the inputs")
+    workers = [w for w in workers if not is_fenced(w) or hands_off(w) is not False]
+    if not workers:
+        return not_applicable("what the kvfence engine refuses, it refuses before any handoff begins (KVF201)")
     decode = list(deployment.of_role(DECODE))
     found = _Found(_legs_by_length(decode))
     for worker in workers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvfence.audit.fenced import is_fenced, stated
 from kvfence.audit.rule import (
     SERVERS,
     Outcome,
@@ -29,7 +30,10 @@ RECOMMENDED = Version.parse("0.5.22")
 
 
 def hands_off(worker: Worker) -> bool | None:
-    """Whether the release hands a refused request off to decode; `None` if that is not known."""
+    """Whether a worker hands a refused request off to decode; `None` if that is not known."""
+    if is_fenced(worker):
+        admission = stated(worker, "admission")
+        return None if admission is None else not admission.value
     return release_hands_off(worker.value(keys.VERSION))
 
 

@@ -114,19 +114,25 @@ DEFAULTS: dict[str, Scalar] = {
 _SECRETS = ("api_key", "admin_api_key")
 
 
-def put_fields(sighting: Sighting, fields: Mapping[str, object], evidence: Callable[[str, object], Evidence]) -> None:
+def put_fields(
+    sighting: Sighting,
+    fields: Mapping[str, object],
+    evidence: Callable[[str, object], Evidence],
+    engine: str | None = ENGINE,
+) -> None:
     """Turn argument fields into facts of a sighting.
 
     Args:
         sighting: takes the facts.
         fields: argument values by field name, in Python's, JSON's or the shell's spelling.
         evidence: makes the evidence for a field and the value it had.
+        engine: whose fields they are; `None` if that is told elsewhere.
 
     """
     sighting.may_show_secrets = True
     told = next((name for name in ("disaggregation_mode", "model_path", *fields) if name in fields), None)
-    if told is not None:
-        sighting.put(keys.ENGINE, Fact(ENGINE, (evidence(told, fields[told]),)))
+    if told is not None and engine is not None:
+        sighting.put(keys.ENGINE, Fact(engine, (evidence(told, fields[told]),)))
     for name, (key, convert) in FIELDS.items():
         if name in fields:
             value = convert(fields[name])

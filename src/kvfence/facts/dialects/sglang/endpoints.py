@@ -1,28 +1,19 @@
-"""Read what SGLang's HTTP endpoints answer: live, or saved to a file."""
+"""Recognise what SGLang's HTTP endpoints answer: live, or saved to a file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from kvfence.facts import keys
-from kvfence.facts.dialects.sglang import ENGINE
-from kvfence.facts.dialects.sglang.arguments import put_fields
-from kvfence.facts.fact import Evidence, Fact, Key
-from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Kind, Sighting
-from kvfence.facts.redact import clean
-from kvfence.knowledge.releases import Version, VersionRange
-
-# What to ask a worker for: the path, and an older one where the first is not known.
-ENDPOINTS: tuple[tuple[str, str | None], ...] = (
-    ("/server_info", "/get_server_info"),
-    ("/v1/models", None),
-    ("/model_info", "/get_model_info"),
-    ("/v1/loads", None),
-    ("/metrics", None),
+from kvfence.facts.dialects.documents import (
+    Document,
+    citer,
+    read_loads,
+    read_model_info,
+    read_models,
+    read_resolved,
 )
-
-Document = dict[str, Any]
+from kvfence.facts.dialects.sglang.arguments import put_fields
+from kvfence.facts.model import Sighting
 
 
 def recognise(document: object) -> Callable[[Document, Sighting], None] | None:
@@ -42,110 +33,6 @@ def recognise(document: object) -> Callable[[Document, Sighting], None] | None:
 
 def read_server_info(document: Document, sighting: Sighting) -> None:
     """Read `/server_info`: all arguments as resolved, the pool, the limit and the release."""
-    cite = _citer(sighting.source)
+    cite = citer(sighting.source)
     put_fields(sighting, document, lambda name, value: cite(f"/{name}", value))
-    _put_number(sighting, keys.POOL_TOKENS, cite, "/max_total_num_tokens", document.get("max_total_num_tokens"))
-    _put_number(sighting, keys.MAX_INPUT_LEN, cite, "/max_req_input_len", document.get("max_req_input_len"))
-    _put_version(sighting, cite, "/version", document.get("version"))
-    # The top level speaks for one data-parallel rank.
-    states = document.get("internal_states")
-    capacities = []
-    for rank, state in enumerate(states if isinstance(states, list) else []):
-        memory = state.get("memory_usage") if isinstance(state, dict) else None
-        capacity = memory.get("token_capacity") if isinstance(memory, dict) else None
-        if isinstance(capacity, int) and not isinstance(capacity, bool) and capacity > 0:
-            pointer = f"/internal_states/{rank}/memory_usage/token_capacity"
-            capacities.append((capacity, cite(pointer, capacity)))
-    pool = sighting.get(keys.POOL_TOKENS)
-    if capacities and pool is not None:
-        sighting.put_pools([(pool.value, pool.evidence[0]), *capacities])
-        if sighting.get(keys.LARGEST_POOL_TOKENS) is not None:
-            sighting.facts.pop(keys.MAX_INPUT_LEN.name, None)  # it is that of one rank
-    if document.get("status") == "ready":
-        sighting.put(keys.STARTED, Fact(True, (cite("/status", "ready"),)))
-
-
-def read_models(document: Document, sighting: Sighting) -> None:
-    """Read `/v1/models`: the context, which is also the length told to clients."""
-    cite = _citer(sighting.source)
-    for index, model in enumerate(document["data"]):
-        if not isinstance(model, dict):
-            continue
-        if model.get("owned_by") == "sglang":
-            sighting.put(keys.ENGINE, Fact(ENGINE, (cite(f"/data/{index}/owned_by", "sglang"),)))
-        if model.get("parent") is None:
-            length = model.get("max_model_len")
-            for key in (keys.ADVERTISED_LEN, keys.CONTEXT_LEN):
-                _put_number(sighting, key, cite, f"/data/{index}/max_model_len", length)
-            name = model.get("id")
-            if isinstance(name, str):
-                sighting.put(keys.SERVED_NAME, Fact(clean(name), (cite(f"/data/{index}/id", name),)))
-
-
-def read_model_info(document: Document, sighting: Sighting) -> None:
-    """Read `/model_info`: the model class, and the role."""
-    cite = _citer(sighting.source)
-    path = document.get("model_path")
-    if isinstance(path, str):
-        sighting.put(keys.MODEL_PATH, Fact(clean(path), (cite("/model_path", path),)))
-    classes = document.get("architectures")
-    if isinstance(classes, list) and classes and isinstance(classes[0], str):
-        sighting.put(keys.ARCHITECTURE, Fact(clean(classes[0]), (cite("/architectures/0", classes[0]),)))
-    images = document.get("has_image_understanding")
-    if isinstance(images, bool):
-        sighting.put(keys.TAKES_IMAGES, Fact(images, (cite("/has_image_understanding", images),)))
-    role = {"prefill": PREFILL, "decode": DECODE, "null": UNIFIED}.get(str(document.get("disaggregation_mode")))
-    if role is not None:
-        sighting.put(keys.ROLE, Fact(role, (cite("/disaggregation_mode", document["disaggregation_mode"]),)))
-
-
-def read_loads(document: Document, sighting: Sighting) -> None:
-    """Read `/v1/loads`: the pool of each data-parallel rank, and the release."""
-    cite = _citer(sighting.source)
-    _put_version(sighting, cite, "/version", document.get("version"))
-    pools: list[tuple[int, Evidence]] = []
-    for index, load in enumerate(document["loads"]):
-        if not isinstance(load, dict):
-            continue
-        pool = load.get("max_total_num_tokens")
-        if isinstance(pool, int) and not isinstance(pool, bool) and pool > 0:
-            pools.append((pool, cite(f"/loads/{index}/max_total_num_tokens", pool)))
-        usage = load.get("token_usage")
-        known = sighting.get(keys.PEAK_USAGE)
-        if isinstance(usage, float) and (known is None or usage > known.value):
-            sighting.put(keys.PEAK_USAGE, Fact(usage, (cite(f"/loads/{index}/token_usage", usage),)))
-        part = load.get("disaggregation")
-        role = part.get("mode") if isinstance(part, dict) else None
-        if role in (PREFILL, DECODE):
-            sighting.put(keys.ROLE, Fact(role, (cite(f"/loads/{index}/disaggregation/mode", role),)))
-    if pools:
-        sighting.put_pools(pools)
-
-
-def new_sighting(source: str, name: str, group: str) -> Sighting:
-    """Make the sighting that a document's reader fills."""
-    return Sighting(source, Kind.SERVER_INFO, name, group)
-
-
-def _citer(source: str) -> Callable[[str, object], Evidence]:
-    def cite(pointer: str, value: object) -> Evidence:
-        return Evidence(source, clean(f"{pointer.rpartition('/')[2]}: {value}"), pointer=pointer)
-
-    return cite
-
-
-def _put_number(
-    sighting: Sighting, key: Key[int], cite: Callable[[str, object], Evidence], pointer: str, value: object
-) -> None:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        sighting.put(key, Fact(value, (cite(pointer, value),)))
-
-
-def _put_version(sighting: Sighting, cite: Callable[[str, object], Evidence], pointer: str, value: object) -> None:
-    if isinstance(value, str):
-        try:
-            version = Version.parse(value)
-        except ValueError:
-            sighting.notes.append(f"{sighting.source}: its version is no release number")
-            return
-        sighting.put(keys.VERSION, Fact(VersionRange.exactly(version), (cite(pointer, value),)))
+    read_resolved(document, sighting)

@@ -1,4 +1,4 @@
-"""Read SGLang's Prometheus metrics: live, or saved to a file."""
+"""Read Prometheus metrics of SGLang, and of an engine that names them alike: live, or saved to a file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvfence.facts import keys
-from kvfence.facts.dialects.sglang import ENGINE
+from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
+from kvfence.facts.dialects.sglang import ENGINE as SGLANG
 from kvfence.facts.fact import Evidence, Fact
 from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Kind, Sighting
 from kvfence.facts.redact import clean
 
-_SAMPLE = re.compile(r"(?m)^(?:# (?:HELP|TYPE) )?sglang:\w+(?:\{[^\n]*\})? \S")
-_LOG_STAMP = re.compile(r"(?m)^.{0,80}\[\d{4}-\d\d-\d\d \d\d:")
-
-_READ = (
-    "sglang:max_total_num_tokens",
-    "sglang:context_len",
-    "sglang:token_usage",
-    "sglang:full_token_usage",
-    "sglang:swa_token_usage",
-    "sglang:num_retracted_reqs",
+_NAMES = (
+    "max_total_num_tokens",
+    "context_len",
+    "token_usage",
+    "full_token_usage",
+    "swa_token_usage",
+    "num_retracted_reqs",
 )
+_PREFIXES = {"sglang:": SGLANG, "kvfence_": KVFENCE}
+_READ = tuple(f"{prefix}{name}" for prefix in _PREFIXES for name in _NAMES)
+# Of kvfence's own only these are of a worker: other programs of it have metrics too.
+_SAMPLE = re.compile(rf"(?m)^(?:# (?:HELP|TYPE) )?(?:sglang:\w+|kvfence_(?:{'|'.join(_NAMES)}))(?:\{{[^\n]*\}})? \S")
+_LOG_STAMP = re.compile(r"(?m)^.{0,80}\[\d{4}-\d\d-\d\d \d\d:")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class _Sample:
 
 
 def is_metrics(head: str) -> bool:
-    """Whether text begins like a Prometheus exposition that SGLang made, whole or cut out of one."""
+    """Whether text begins like a Prometheus exposition of a worker, whole or cut out of one."""
     return _SAMPLE.search(head) is not None and _LOG_STAMP.search(head) is None
 
 
@@ -50,17 +53,19 @@ def read_metrics(text: str, source: str, name: str, group: str) -> Sighting:
         )
         if role is not None:
             sighting.put(keys.ROLE, Fact(role, (sample.evidence,)))
-        sighting.put(keys.ENGINE, Fact(ENGINE, (sample.evidence,)))
+        prefix = next(prefix for prefix in _PREFIXES if sample.name.startswith(prefix))
+        told = sample.name.removeprefix(prefix)
+        sighting.put(keys.ENGINE, Fact(_PREFIXES[prefix], (sample.evidence,)))
         whole = int(sample.value) if sample.value < 2**53 else 0
-        if sample.name == "sglang:max_total_num_tokens" and whole > 0:
+        if told == "max_total_num_tokens" and whole > 0:
             pools.append((whole, sample.evidence))
-        elif sample.name == "sglang:context_len" and whole > 0:
+        elif told == "context_len" and whole > 0:
             sighting.put(keys.CONTEXT_LEN, Fact(whole, (sample.evidence,)))
-        elif sample.name.endswith("token_usage"):
+        elif told.endswith("token_usage"):
             peak = sighting.get(keys.PEAK_USAGE)
             if peak is None or sample.value > peak.value:
                 sighting.put(keys.PEAK_USAGE, Fact(sample.value, (sample.evidence,)))
-        elif sample.name == "sglang:num_retracted_reqs":
+        elif told == "num_retracted_reqs":
             sighting.put(keys.RETRACTIONS, Fact(whole, (sample.evidence,)))
     if pools:
         sighting.put_pools(pools)
