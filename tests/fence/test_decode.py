@@ -316,6 +316,14 @@ def test_canaries_are_checked_before_every_step() -> None:
     play.gives_beside_timers(Answer(REF, "r", COMMITTED))
 
 
+def test_an_answer_ends_with_the_step_that_says_so() -> None:
+    play = receiving(decode(), request(1, steps=3)).hear(landed(*targets(4))).tell(Copied(REF, Unit(FULL, 0)))
+    verify(play, 0)
+    play.tell(Checked(REF, ()), Stepped(REF))
+    play.tell(Checked(REF, ()))
+    play.tell(Stepped(REF, done=True)).gives_beside_timers(Answer(REF, "r", COMMITTED))
+
+
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_a_page_that_goes_bad_before_any_step_ends_the_request_there(taken: int) -> None:
     play = receiving(decode(), request(1, steps=3)).hear(landed(*targets(4))).tell(Copied(REF, Unit(FULL, 0)))

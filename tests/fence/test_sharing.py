@@ -19,6 +19,7 @@ from kvfence.fence.events import (
     Checked,
     Computed,
     Copied,
+    Diverged,
     Sealed,
     Submit,
     Verified,
@@ -33,6 +34,7 @@ from kvfence.fence.messages import (
 from kvfence.fence.outcome import (
     ABORTED,
     CANARY,
+    PREEMPTED,
 )
 from kvfence.fence.pool import FREE, LIVE
 from kvfence.fence.prefix import ROOT
@@ -274,3 +276,24 @@ def test_pages_of_a_leg_enter_the_cache_where_what_they_go_on_from_is_still_ther
     served(play, request(3, "a", scope="s"))
     play.tell(Submit(request(4, "b", scope="s"), "b", "D0"), Checked("b", ()), Computed("b", 4))
     assert cached(play) == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
+
+
+def test_ranks_that_diverged_forget_the_prefix_and_the_next_attempt_starts_from_nothing() -> None:
+    play = prefill(config(prefix_cache=True, pages={FULL: 8}))
+    served(play, request(3, "a", scope="s"))
+    served(play, request(3, "other", scope="t"))
+    play.tell(Submit(request(3, "b", scope="s"), "b", "D0"))
+    play.tell(Diverged("b")).gives_of(Cancel, Cancel("b", PREEMPTED))
+    assert [prefix.scope for prefix in play.machine.index.pages] == ["t", "t", "t"]
+    for event in (Checked("b", ()), Sealed("b", ())):
+        play.tell(event)
+    play.hear(Ended("b", PREEMPTED, None))
+    assert play.machine.pool.count(LIVE) == 3
+    assert served(play, request(3, "again", scope="s")).start == 0
+
+
+def test_a_rank_without_that_prefix_ends_the_attempt_as_well() -> None:
+    play = prefill(CACHED)
+    play.tell(Submit(request(3, "b", scope="s"), "b", "D0"))
+    play.tell(Diverged("b")).gives_of(Cancel, Cancel("b", PREEMPTED))
+    play.tell(Diverged("unknown")).gives()

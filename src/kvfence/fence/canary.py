@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import or_
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from xxhash import xxh3_64_intdigest
 
@@ -93,9 +96,10 @@ def links(tokens: Sequence[int], start: int = 0, previous: int = ROOT) -> tuple[
 
     """
     values = []
+    pack_link, digest = _LINK.pack, xxh3_64_intdigest
     try:
         for position, token in enumerate(tokens, start):
-            previous = xxh3_64_intdigest(_LINK.pack(token, position, previous))
+            previous = digest(pack_link(token, position, previous))
             # A record that was never written must not look like one that was.
             previous ^= previous in _BLANK_LINKS
             values.append(previous)
@@ -192,6 +196,81 @@ def check(
     return None
 
 
+class Expected:
+    """What is expected of the slots of one request, from its first: kept so that it takes little to check them again.
+
+    Of each record the token, the position and the chain value follow from the tokens and are worked out once. What
+    lies in the slots is digested each time.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        """Take the tokens of a request.
+
+        Raises:
+            ValueError: as for `links`.
+
+        """
+        self.links = array("Q", links(tokens))
+        self._heads = array("Q", map(or_, tokens, range(0, len(tokens) << 32, 1 << 32)))  # token and position
+
+    def copy(self) -> Self:
+        """Give one of its own to push to."""
+        other = type(self).__new__(type(self))
+        other.links, other._heads = self.links[:], self._heads[:]  # noqa: SLF001 (it is one of these)
+        return other
+
+    def push(self, token: int) -> None:
+        """Add a token.
+
+        Raises:
+            ValueError: as for `links`.
+
+        """
+        position = len(self.links)
+        (link,) = links((token,), position, self.before(position))
+        self.links.append(link)
+        self._heads.append(token | position << 32)
+
+    def before(self, position: int) -> int:
+        """Give the chain value before a position: what `chain` and `check` take as `previous` there."""
+        return self.links[position - 1] if position else ROOT
+
+    def make(self, first: int, slots: Iterable[ReadableBuffer]) -> bytes:
+        """Make the records of slots from position `first` on: what `pack` gives of what `chain` makes.
+
+        Raises:
+            ValueError: there are more slots than tokens.
+
+        """
+        digests = array("Q", map(xxh3_64_intdigest, slots))
+        stop = first + len(digests)
+        if stop > len(self.links):
+            raise ValueError(f"slots up to {stop} for {len(self.links)} tokens")
+        words = array("Q", bytes(RECORD_BYTES * len(digests)))
+        words[::3], words[1::3], words[2::3] = self._heads[first:stop], self.links[first:stop], digests
+        return _swapped(words).tobytes()
+
+    def holds(self, first: int, records: bytes, slots: Iterable[ReadableBuffer]) -> bool:
+        """Say whether slots from position `first` on are good: whether `check` finds nothing there.
+
+        Args:
+            first: the position of the first slot.
+            records: as `pack` gives them.
+            slots: the bytes as they will be read, as many as records: contiguous buffers, not copied.
+
+        """
+        count, odd = divmod(len(records), RECORD_BYTES)
+        if odd:
+            return False
+        words = _swapped(array("Q", records))
+        # A chain value is never blank, so neither is a record that has the one expected.
+        return (
+            words[::3] == self._heads[first : first + count]
+            and words[1::3] == self.links[first : first + count]
+            and words[2::3] == array("Q", map(xxh3_64_intdigest, slots))
+        )
+
+
 def detection_probability(bad_slots: int, slots: int, sampled: int) -> float:
     """Give the chance that a sample meets at least one bad slot.
 
@@ -247,6 +326,13 @@ def sample(slots: int, count: int, seed: int) -> tuple[int, ...]:
         pick = (xxh3_64_intdigest(_DRAW.pack(seed, last)) * (last + 1)) >> 64
         drawn.add(last if pick in drawn else pick)
     return tuple(sorted(drawn))
+
+
+def _swapped(words: array[int]) -> array[int]:
+    """Turn words between the order of this machine and that of records, which is little-endian."""
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words
 
 
 def _digest(slot: ReadableBuffer) -> int:

@@ -300,7 +300,7 @@ class Decode(Arbiter):
             return
         leg.stepping = False
         leg.busy -= 1
-        leg.left -= 1
+        leg.left = 0 if event.done else leg.left - 1
         self._next_step(leg)
 
     # Giving up

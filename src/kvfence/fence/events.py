@@ -36,6 +36,12 @@ class Refuse(NamedTuple):
     outcome: Outcome
 
 
+class Diverged(NamedTuple):
+    """The ranks of prefill go on from different cached prefixes of a request, and so cannot compute together."""
+
+    ref: str
+
+
 class Preempt(NamedTuple):
     """The scheduler takes the pages back: on prefill the attempt ends, on decode the request is retracted."""
 
@@ -97,9 +103,10 @@ class Checked(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """A decode step has been taken, on every rank together."""
+    """A decode step has been taken, on every rank together. `done` says that the answer ends with it."""
 
     ref: str
+    done: bool = False
 
 
 class Expired(NamedTuple):

@@ -11,6 +11,7 @@ from kvfence.fence.events import (
     Checked,
     Completed,
     Computed,
+    Diverged,
     Errored,
     Preempt,
     Refuse,
@@ -316,6 +317,14 @@ class Prefill(Worker[PrefillLeg]):
     def _preempt(self, event: Preempt) -> None:
         self._give_up(event.ref, PREEMPTED)
 
+    def _diverged(self, event: Diverged) -> None:
+        """End the attempt, and forget the prefix on every rank: the next one starts from nothing on all of them."""
+        leg = self.legs.get(event.ref)
+        if leg is not None:
+            for page in self.index.taint(leg.request, self.config.layout.page_tokens):
+                self.pool.drop(page)
+            self._give_up(event.ref, PREEMPTED)
+
     def _give_up(self, ref: str, outcome: Outcome) -> None:
         leg = self.legs.get(ref)
         if leg is not None and leg.state in {QUEUED, SENDING, SENT}:
@@ -419,6 +428,7 @@ class Prefill(Worker[PrefillLeg]):
         Abort: _abort,
         Refuse: _refuse,
         Preempt: _preempt,
+        Diverged: _diverged,
         Checked: _checked,
         Computed: _computed,
         Sealed: _sealed,
