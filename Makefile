@@ -30,6 +30,8 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/audit_log.py
 	$(BIN)/python benchmarks/live_workers.py
 	$(BIN)/python benchmarks/tags.py
+	$(BIN)/python benchmarks/handoff.py
+	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/simulate.py
 
 # Faults put into a copy of the fence, one at a time: the simulator or a test must notice each. Some minutes.

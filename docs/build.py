@@ -17,7 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import msgspec
+
 from kvfence.audit.registry import FAMILIES, Page, all_rules, page_of
+from kvfence.engine.http.documents import ServeDocument
 from kvfence.errors import InputError
 from kvfence.facts.assume import read_assumption
 from kvfence.facts.fact import Key
@@ -345,21 +348,33 @@ PROTOCOL: dict[str, Callable[[], str]] = {
 }
 
 
-def protocol(text: str) -> str:
-    """Fill the made parts of docs/protocol.md.
+def fill(page: str, text: str, parts: dict[str, Callable[[], str]]) -> str:
+    """Fill the made parts of a page.
 
     Raises:
         ValueError: if it has no place for one, or more than one.
 
     """
-    for name, make in PROTOCOL.items():
+    for name, make in parts.items():
         begin, end = f"<!-- made by docs/build.py: {name} -->", "<!-- end -->"
         if text.count(begin) != 1:
-            raise ValueError(f"docs/protocol.md must have one place for {name!r}")
+            raise ValueError(f"{page} must have one place for {name!r}")
         before, _, rest = text.partition(begin)
         after = rest.partition(end)[2]
         text = f"{before}{begin}\n\n{make()}\n\n{end}{after}"
     return text
+
+
+def protocol(text: str) -> str:
+    """Fill the made parts of docs/protocol.md; raises as `fill` does."""
+    return fill("docs/protocol.md", text, PROTOCOL)
+
+
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "audit": AuditDocument,
+    "serve": ServeDocument,
+    "simulate": SimulateDocument,
+}
 
 
 def made() -> dict[Path, str]:
@@ -368,9 +383,10 @@ def made() -> dict[Path, str]:
         DOCS / "protocol.md": protocol((DOCS / "protocol.md").read_text()),
         DOCS / "rules.md": rules_table(),
         DOCS / "facts.md": facts_table(),
-        DOCS / "schemas" / "audit-1.json": json.dumps(schema(AuditDocument, "kvfence.audit/1"), indent=2) + "\n",
-        DOCS / "schemas" / "simulate-1.json": json.dumps(schema(SimulateDocument, "kvfence.simulate/1"), indent=2)
-        + "\n",
+        **{
+            DOCS / "schemas" / f"{name}-1.json": json.dumps(schema(document, f"kvfence.{name}/1"), indent=2) + "\n"
+            for name, document in DOCUMENTS.items()
+        },
     }
 
 

@@ -72,7 +72,7 @@ def command(
     Exits with 0 if no property broke, and with 1 if one did; with --matrix and --preset, with 0 only if everything came
     out as declared; with --pairs, with 0.
     """
-    on = _mechanisms(without or [])
+    on = mechanisms(without or [])
     modes = [given for given in (exhaustive, show_matrix, pairs, preset, replay) if given]
     if len(modes) > 1:
         raise InputError("the call", "gives more than one of --exhaustive, --matrix, --pairs, --preset and --replay")
@@ -96,7 +96,13 @@ def command(
     raise typer.Exit(code)
 
 
-def _mechanisms(without: list[str]) -> Mechanisms:
+def mechanisms(without: list[str]) -> Mechanisms:
+    """Give all mechanisms but those that --without names.
+
+    Raises:
+        InputError: one is no mechanism.
+
+    """
     for switch in without:
         if switch not in SWITCHES:
             raise InputError("--without", f"{switch!r} is no mechanism; there are {', '.join(SWITCHES)}")

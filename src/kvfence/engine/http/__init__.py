@@ -1,0 +1,1 @@
+"""The HTTP side of the engine: OpenAI endpoints, and what a worker says of itself."""

@@ -1,0 +1,1 @@
+"""The model runner: Llama-architecture checkpoints on numpy, over a paged KV pool."""
