@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from kvfence.audit.registry import FAMILIES, Page, all_rules, page_of
+from kvfence.drill.document import DrillDocument
+from kvfence.drill.scenarios import SCENARIOS
 from kvfence.engine.http.documents import ServeDocument
 from kvfence.errors import InputError
 from kvfence.facts.assume import read_assumption
@@ -37,6 +39,7 @@ from kvfence.simulate import matrix
 from kvfence.simulate.document import SimulateDocument
 
 DOCS = Path(__file__).parent
+DRILL = DOCS / "commands" / "drill.md"
 FENCE = DOCS.parent / "src" / "kvfence" / "fence"
 HEAD = """\
 # Rules
@@ -372,9 +375,20 @@ def protocol(text: str) -> str:
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "audit": AuditDocument,
+    "drill": DrillDocument,
     "serve": ServeDocument,
     "simulate": SimulateDocument,
 }
+
+
+def scenarios_table() -> str:
+    """Make the table of the drill's scenarios."""
+    rows = ["| scenario | mechanism | off | what happens | off in both runs |", "|---|---|---|---|---|"]
+    for one in SCENARIOS.values():
+        mechanism = " + ".join(f"`{switch}`" for switch in (one.mechanism, *one.also))
+        without = ", ".join(f"`{switch}`" for switch in one.without) or "nothing"
+        rows.append(f"| `{one.name}` | {mechanism} | {one.expected} | {one.title} | {without} |")
+    return "\n".join(rows)
 
 
 def made() -> dict[Path, str]:
@@ -383,6 +397,7 @@ def made() -> dict[Path, str]:
         DOCS / "protocol.md": protocol((DOCS / "protocol.md").read_text()),
         DOCS / "rules.md": rules_table(),
         DOCS / "facts.md": facts_table(),
+        DRILL: fill("docs/commands/drill.md", DRILL.read_text(), {"scenarios": scenarios_table}),
         **{
             DOCS / "schemas" / f"{name}-1.json": json.dumps(schema(document, f"kvfence.{name}/1"), indent=2) + "\n"
             for name, document in DOCUMENTS.items()

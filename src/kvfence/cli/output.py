@@ -42,7 +42,17 @@ def emit_report(
 def _emit(text: str, path: Path | None) -> None:
     if path is None:
         typer.echo(text, nl=False)
-        return
+    else:
+        write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that was asked for.
+
+    Raises:
+        InputError: it cannot be written.
+
+    """
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
