@@ -173,10 +173,14 @@ def test_status_and_metrics_tell_of_a_worker_that_died(serve: Start) -> None:
         (["--lab", "--host", "0.0.0.0"], "--host: an engine in the lab binds this machine alone"),
         (["--transport", "pigeon"], "--transport: 'pigeon' is not one of shared-memory, tcp-epoch"),
         (["--context-length", "999999"], "--context-length: is 999999, and the model's positions end at 8192"),
-        (["--tp-size", "3"], "num_attention_heads: 16 cannot be split evenly over 3 ranks"),
+        (["--tp-size", "3"], "--tp-size: 16 heads cannot be split evenly over 3 ranks"),
         (["--tp-size", "0"], "--tp-size: is 0, and must be at least 1"),
-        (["--model", "/nonexistent"], "/nonexistent: is no directory"),
-        (["--tags", "md5"], "'md5'"),
+        (["--model", "/proc/none"], "/proc/none: is no directory"),
+        (["--tags", "md5"], "--tags: 'md5' is not one of xxh3-128, blake3-keyed"),
+        (["--tenant-header", "Bad:Header"], "--tenant-header: 'Bad:Header' is no header that can name a tenant"),
+        (["--tenant-header", "authorization"], "--tenant-header"),
+        (["--prefill", "33"], "--prefill: is 33, and 32 are the most"),
+        (["--host", "nohost.invalid"], "--host: cannot bind nohost.invalid"),
     ],
 )
 def test_refuses_what_cannot_be_served(kvfence: Run, options: list[str], told: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 from contextlib import aclosing
 from pathlib import Path
 
@@ -239,12 +240,18 @@ def test_a_request_to_an_engine_whose_workers_do_not_come_up_is_refused(
     assert any(level == "error" and "model.safetensors: is missing" in text for level, text in log)
 
 
-def test_ranks_that_the_heads_cannot_be_split_over_do_not_start(recall_model: Path, zygote: Zygote) -> None:
+def test_a_start_fails_at_once_if_a_rank_cannot_load_its_model(
+    recall_model: Path, zygote: Zygote, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(recall_model, model)
+
     async def main() -> None:
-        engine = Coordinator(settings_of(recall_model, ranks=3), zygote=zygote)
+        engine = Coordinator(settings_of(model), zygote=zygote)
+        (model / "model.safetensors").unlink()
         try:
             async with asyncio.timeout(10):
-                with pytest.raises(RefusedError, match="cannot be split evenly over 3 ranks"):
+                with pytest.raises(RefusedError, match=r"rank \d of \w+-0 failed: .*model"):
                     await engine.start()
         finally:
             await engine.stop()

@@ -370,4 +370,4 @@ def test_the_state_of_a_real_machine_can_be_told(memory: Memory, role: type[Pref
     assert status.pool == {"free": 6}
     assert status.arena == ({"free": 3} if role is Decode else {})
     assert status.legs == {}
-    assert status.totals == {"prefill_tokens": 5.0, "engine": 7}
+    assert status.totals == {"prefill_tokens": 5.0, "engine": 7, "cached_pages": 0}

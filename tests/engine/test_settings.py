@@ -59,7 +59,7 @@ def test_what_makes_no_sense_is_refused_with_its_option(
         ({"decode_pool_tokens": 15}, "--decode-pool-tokens"),
         ({"decode_pool_tokens": -1}, "--decode-pool-tokens"),
         ({"prefill_pool_tokens": 0}, "--prefill-pool-tokens"),
-        ({"tags": "crc32"}, "no tag algorithm"),
+        ({"tags": "crc32"}, "--tags"),
         ({"wait_seconds": 0.0}, "wait_seconds"),
         ({"retry_seconds": -1.0}, "retry_seconds"),
         ({"fence_seconds": 0.0}, "fence_seconds"),
@@ -87,7 +87,7 @@ def test_pools_hold_twice_and_four_times_the_context_if_nothing_is_said(settings
     assert plan.configs["decode"].pages == {FULL: 4 * CONTEXT // 16, ROW: 64}
     assert plan.limit == CONTEXT
     shorter = Plan(replace(settings, context_length=100))
-    assert (shorter.pool_tokens("prefill"), shorter.pool_tokens("decode")) == (192, 400)  # whole pages
+    assert (shorter.pool_tokens("prefill"), shorter.pool_tokens("decode")) == (224, 448)  # whole pages
     assert shorter.limit == 100
 
 

@@ -33,7 +33,9 @@ def command(
     *,
     model: Annotated[
         Path | None,
-        typer.Option("--model", metavar="DIR", help="A Llama checkpoint. The recall model, unless given."),
+        typer.Option(
+            "--model", metavar="DIR", help="A checkpoint (Llama and its kin). The recall model, unless given."
+        ),
     ] = None,
     served_model_name: Annotated[
         str | None, typer.Option("--served-model-name", metavar="NAME", help="The name clients ask for.")
@@ -146,6 +148,7 @@ async def _serve(engine: Coordinator, name: str, host: str, port: int, tenant_he
             engine.log("info", f"ready: {server.urls['']}/v1 (model {name})")
             await stop.wait()
             engine.log("info", "stopping")
+            await engine.stop()  # before the ports are closed, so that every client still hears of it
     except RefusedError as error:
         raise InputError("the engine", error.detail) from None
 

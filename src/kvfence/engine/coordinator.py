@@ -326,7 +326,7 @@ class Coordinator:
         if not all(0 <= token < vocabulary for token in job.tokens):
             raise ValueError(f"a token is not in [0, {vocabulary})")
         if self.settings.truncate and not self.settings.lab:  # both roles then see the same prompt
-            job = self._cut(job)
+            job = self.cut(job)
         if self.settings.on.admission and not self.settings.truncate:
             self._judge(job)
         for tried in range(1, ATTEMPTS + 1):
@@ -342,7 +342,7 @@ class Coordinator:
                     elif sent or item not in RETRIABLE or tried >= _TRIES.get(item, ATTEMPTS) or self._stopping:
                         raise RefusedError(item, DETAILS.get(item, "the handoff failed"))
 
-    def _cut(self, job: Job) -> Job:
+    def cut(self, job: Job) -> Job:
         """Cut a prompt to the longest that every worker admits with the answer asked for."""
         most = min(self.plan.limit - 1, self.plan.context_length - job.sampling.max_tokens)
         return job._replace(tokens=job.tokens[: max(1, most)])

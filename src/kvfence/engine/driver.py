@@ -56,7 +56,8 @@ class Driver:
         arena = machine.arena if isinstance(machine, Decode) else None
         states = Counter(machine.pool.states)
         legs = Counter(leg.state for leg in machine.legs.values())
-        totals = {**self.meters.totals, **self.passer.passed, "engine": machine.engine}
+        cached = sum(machine.pool.holders[page] == 1 for page in machine.index.prefixes)  # by nobody else
+        totals = {**self.meters.totals, **self.passer.passed, "engine": machine.engine, "cached_pages": cached}
         return Status(states, Counter(arena.states) if arena is not None else {}, legs, totals)
 
     # Events in, commands out

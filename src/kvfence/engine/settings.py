@@ -15,6 +15,7 @@ from kvfence.fence.units import LATENT, ROW, Layout
 
 Role = Literal["prefill", "decode"]
 ROLES: Final[tuple[Role, ...]] = ("prefill", "decode")
+MOST_WORKERS: Final = 32
 MOST_RANKS: Final = 16
 
 
@@ -104,8 +105,15 @@ class Plan:
         for name in ("prefill", "decode", "ranks", "page_tokens", "rows", "chunk_tokens", "lanes", "slots"):
             if getattr(settings, name) < 1:
                 raise InputError(_option(name), f"is {getattr(settings, name)}, and must be at least 1")
-        if settings.ranks > MOST_RANKS:
-            raise InputError("--tp-size", f"is {settings.ranks}, and {MOST_RANKS} are the most")
+        for name, most in (("prefill", MOST_WORKERS), ("decode", MOST_WORKERS), ("ranks", MOST_RANKS)):
+            if getattr(settings, name) > most:
+                raise InputError(_option(name), f"is {getattr(settings, name)}, and {most} are the most")
+        if self.model.heads % settings.ranks:
+            raise InputError(
+                "--tp-size", f"{self.model.heads} heads cannot be split evenly over {settings.ranks} ranks"
+            )
+        if settings.tags not in {one.value for one in Algorithm}:
+            raise InputError("--tags", f"{settings.tags!r} is not one of {', '.join(one.value for one in Algorithm)}")
         if settings.transport not in TRANSPORTS:
             raise InputError("--transport", f"{settings.transport!r} is not one of {', '.join(TRANSPORTS)}")
         self._refuse_lengths()
@@ -159,8 +167,10 @@ class Plan:
         """Give what a worker's KV pool holds, in tokens: whole pages."""
         settings = self.settings
         given = settings.prefill_pool_tokens if role == "prefill" else settings.decode_pool_tokens
-        tokens = given if given is not None else self.context_length * (2 if role == "prefill" else 4)
-        return max(0, tokens) // settings.page_tokens * settings.page_tokens
+        if given is None:
+            whole = -(-self.context_length // settings.page_tokens)
+            return whole * (2 if role == "prefill" else 4) * settings.page_tokens
+        return max(0, given) // settings.page_tokens * settings.page_tokens
 
     def _refuse_short(self, role: Role) -> None:
         pool = self.pool_tokens(role)

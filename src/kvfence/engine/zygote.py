@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import msgspec
 
@@ -103,4 +104,5 @@ def _become(setup: Setup, fds: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    with suppress(ConnectionError):
+        serve(socket.socket(fileno=int(sys.argv[1])))

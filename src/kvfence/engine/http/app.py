@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import time
 import uuid
@@ -14,7 +15,14 @@ from aiohttp import web
 
 from kvfence.engine.http.answer import Answer
 from kvfence.engine.http.openai import Reader, Request, fit, read_chat, read_completion
-from kvfence.engine.http.problem import CONTEXT_LENGTH, LIMIT_UNKNOWN, ApiError, from_refusal
+from kvfence.engine.http.problem import (
+    CONTEXT_LENGTH,
+    LIMIT_UNKNOWN,
+    MODEL_NOT_FOUND,
+    ApiError,
+    from_refusal,
+    quoted,
+)
 from kvfence.engine.http.replies import Document, Replies, Usage
 from kvfence.engine.http.scope import scope_of
 from kvfence.engine.http.shape import (
@@ -28,10 +36,14 @@ from kvfence.engine.http.shape import (
     unexpected,
 )
 from kvfence.engine.http.template import UnwritableError
-from kvfence.engine.http.text import Text
+from kvfence.engine.http.text import Text, TooLongError
 from kvfence.engine.request import Backend, Job, Piece, RefusedError, Sampling
 
 _LONG_BYTES: Final = 64 << 10  # A longer body is read and tokenised in a thread, so that others need not wait.
+
+
+SILENT: Final = logging.Logger("kvfence.engine.http")  # noqa: LOG001 (not registered on purpose)
+SILENT.addHandler(logging.NullHandler())
 
 
 class ServedModel(NamedTuple):
@@ -65,7 +77,9 @@ def make_app(
     *,
     limit: Callable[[], int | None],
     admission: bool = True,
+    cut: Callable[[Job], Job] | None = None,
     scope_header: str = "X-Tenant",
+    logger: logging.Logger = SILENT,
 ) -> web.Application:
     """Make the server; the caller may add routes of its own, and runs it.
 
@@ -78,16 +92,20 @@ def make_app(
         facts: the model.
         limit: gives the length of the shortest prompt that is refused, in tokens, or None while it is not known.
         admission: whether to judge lengths here; if not, the engine does, and `limit` is not asked.
+        cut: gives a job as the engine will serve it, where that cuts prompts: what is served is what usage tells.
         scope_header: the header that names the tenant.
+        logger: hears of what nobody expected.
 
     """
-    server = _Server(backend, text, facts, limit if admission else None, scope_header)
+    server = _Server(backend, text, facts, limit if admission else None, cut, scope_header)
     app = web.Application(
+        logger=logger,
         middlewares=[in_shape],
         client_max_size=BODY_BYTES + 1,  # aiohttp's releases differ in whether they allow this very size
         handler_args={"handler_cancellation": True},
     )
     app.router.add_get("/v1/models", server.models)
+    app.router.add_get("/v1/models/{name:.+}", server.model)
     app.router.add_post("/v1/completions", server.completions)
     app.router.add_post("/v1/chat/completions", server.chat)
     return app
@@ -100,17 +118,28 @@ class _Server:
         text: Text,
         facts: ServedModel,
         limit: Callable[[], int | None] | None,
+        cut: Callable[[Job], Job] | None,
         scope_header: str,
     ) -> None:
         self._backend = backend
         self._text = text
         self._facts = facts
         self._limit = limit
+        self._cut = cut
         self._scope_header = scope_header
 
     async def models(self, _: web.Request) -> web.StreamResponse:
+        return json_response({"object": "list", "data": [self._describe()]})
+
+    async def model(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name != self._facts.name:
+            raise ApiError(f"there is no model {quoted(name)}", param="model", code=MODEL_NOT_FOUND, status=404)
+        return json_response(self._describe())
+
+    def _describe(self) -> Document:
         name = self._facts.name
-        model = {
+        return {
             "id": name,
             "object": "model",
             "created": self._facts.created,
@@ -119,7 +148,6 @@ class _Server:
             "parent": None,
             "max_model_len": self._facts.context_length,
         }
-        return json_response({"object": "list", "data": [model]})
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         return await self._serve(request, read_completion, "cmpl")
@@ -139,7 +167,8 @@ class _Server:
             request, tokens = await asyncio.to_thread(self._read, raw, reader)
         else:
             request, tokens = self._read(raw, reader)
-        asked = _Asked(request, Job(f"{prefix}-{uuid.uuid4().hex}", scope, tokens, self._sampling(request, tokens)))
+        job = Job(f"{prefix}-{uuid.uuid4().hex}", scope, tokens, self._sampling(request, tokens))
+        asked = _Asked(request, self._cut(job) if self._cut is not None else job)
         replies = Replies(
             self._text,
             chat=request.chat,
@@ -167,12 +196,16 @@ class _Server:
         return request, tokens
 
     def _tokens(self, request: Request) -> tuple[int, ...]:
+        most = self._limit() if self._limit is not None else None
         try:
             if request.chat:
-                return self._text.chat(request.messages)
-            return self._text.encode(request.prompt) if isinstance(request.prompt, str) else request.prompt
+                return self._text.chat(request.messages, most)
+            return self._text.encode(request.prompt, most) if isinstance(request.prompt, str) else request.prompt
         except UnwritableError as error:
             raise ApiError(str(error), param=request.field) from None
+        except TooLongError:
+            problem = f"the {request.field} is longer than {most} tokens can be, and {most} and more are refused"
+            raise ApiError(problem, param=request.field, code=CONTEXT_LENGTH) from None
 
     def _sampling(self, request: Request, tokens: tuple[int, ...]) -> Sampling:
         """Judge the length, and say how tokens are chosen."""
@@ -236,7 +269,7 @@ class _Server:
                 except GoneError:
                     raise
                 except Exception as error:  # noqa: BLE001 (the status has been sent: only an event can still tell)
-                    await send(response.write(event(unexpected(error).body())))
+                    await send(response.write(event(unexpected(error, http.app.logger).body())))
                 await send(response.write_eof())
         return response
 

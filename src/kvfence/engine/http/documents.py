@@ -86,10 +86,9 @@ def loads(engine: Coordinator, worker: Worker, statuses: dict[int, Status]) -> D
 
 
 def usage(engine: Coordinator, worker: Worker, status: Status) -> float:
-    """Give the share of a pool's pages that are not free. Metadata rows are no pages."""
-    rows = engine.settings.rows
-    pages = sum(worker.config.pages.values()) - rows
-    taken = sum(count for state, count in status.pool.items() if state != "free")
+    """Give the share of a pool's pages that are in use: not free, and not kept for a prefix that may come again."""
+    pages = sum(worker.config.pages.values()) - engine.settings.rows
+    taken = sum(count for state, count in status.pool.items() if state != "free") - status.totals["cached_pages"]
     return round(min(1.0, taken / pages), 4)
 
 

@@ -50,6 +50,7 @@ class Pieces:
             if added.special
         }
         self._known: dict[int, bytes] = {}
+        self.longest = max(map(len, tokenizer.get_vocab()), default=1)  # characters of a token as it is spelled
 
     def text(self, token: int) -> bytes:
         """Give what a token adds to an answer: nothing if it is special, or not of this vocabulary."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -14,6 +16,7 @@ from aiohttp import web
 from kvfence.engine.coordinator import Coordinator
 from kvfence.engine.http import documents, metrics
 from kvfence.engine.http.app import ServedModel, make_app
+from kvfence.engine.http.log import logger
 from kvfence.engine.http.shape import json_response
 from kvfence.engine.http.text import Text
 from kvfence.engine.request import Job, Piece
@@ -47,13 +50,14 @@ class Server:
             tenant_header: the header that names the tenant, and so the isolation scope.
 
         Raises:
-            InputError: the tokenizer of the model cannot be used.
+            InputError: the tokenizer of the model cannot be used, or the header can name no tenant.
 
         """
         self._engine = engine
         self._name = name
         self._host = host
-        self._tenant_header = tenant_header
+        self._tenant_header = _header(tenant_header)
+        self._logger = logger(engine.log)
         self._text = Text.open(engine.settings.model)
         self._facts = ServedModel(name, engine.plan.context_length, int(time.time()))
         self._ports: dict[str, int] = {
@@ -95,15 +99,16 @@ class Server:
         return {name: f"http://{host}:{port}" for name, port in self._ports.items()}
 
     async def _open(self, name: str, app: web.Application) -> None:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, logger=self._logger)
         await runner.setup()
         self._runners[name] = runner
         site = web.TCPSite(runner, self._host, self._ports[name], reuse_address=True)
         try:
             await site.start()
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             await self._close(name)
-            raise InputError("--port", f"cannot bind {self._host}:{self._ports[name]} ({error})") from None
+            option = "--host" if isinstance(error, socket.gaierror) else "--port"
+            raise InputError(option, f"cannot bind {self._host}:{self._ports[name]} ({error.strerror})") from None
         self._ports[name] = runner.addresses[0][1]
 
     async def _close(self, name: str) -> None:
@@ -181,8 +186,17 @@ class Server:
             self._facts,
             limit=self._engine.limit,
             admission=judged,
+            cut=self._engine.cut if settings.truncate and not settings.lab else None,
             scope_header=self._tenant_header,
+            logger=self._logger,
         )
+
+
+def _header(name: str) -> str:
+    """Give a header that can name a tenant; one that never comes would separate nobody, and nobody would see it."""
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or name.lower() == "authorization":
+        raise InputError("--tenant-header", f"{name[:80]!r} is no header that can name a tenant")
+    return name
 
 
 def _metrics(text: bytes) -> web.Response:

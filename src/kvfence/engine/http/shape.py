@@ -17,8 +17,6 @@ from kvfence.engine.request import Piece
 
 BODY_BYTES: Final = 16 << 20
 
-_log = logging.getLogger(__name__)
-
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -46,7 +44,7 @@ async def in_shape(request: web.Request, handler: _Handler) -> web.StreamRespons
     except RequestPayloadError:
         problem = ApiError("the body cannot be read")
     except Exception as error:  # noqa: BLE001 (whatever it is, the client is told in the same shape)
-        problem = unexpected(error)
+        problem = unexpected(error, request.app.logger)
     answer = json_response(problem.body(), status=problem.status)
     if allow is not None:
         answer.headers["Allow"] = allow
@@ -87,7 +85,7 @@ async def letting_go(pieces: AsyncIterator[Piece]) -> AsyncIterator[AsyncIterato
             await close()
 
 
-def unexpected(error: Exception) -> ApiError:
+def unexpected(error: Exception, logger: logging.Logger) -> ApiError:
     """Log what nobody expected, and make the error that tells a client no more than that."""
-    _log.error("a request failed", exc_info=error)
+    logger.error("a request failed", exc_info=error)
     return ApiError("the server failed", status=500)

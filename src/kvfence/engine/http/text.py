@@ -19,6 +19,14 @@ _TEMPLATE: Final = "chat_template.jinja"
 _EOS: Final = "eos_token_id"
 
 
+NORMALISED: Final = 4
+"""By how much a normaliser may shorten a text: a tokenizer may drop spaces, or compose characters."""
+
+
+class TooLongError(ValueError):
+    """A text has more tokens than may be, as can be told from its length alone."""
+
+
 class Text:
     """Encodes prompts and decodes answers. Safe to use from several threads.
 
@@ -78,27 +86,31 @@ class Text:
             vocabulary=min(ids, vocabulary),
         )
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str, most: int | None = None) -> tuple[int, ...]:
         """Give a prompt's token ids, with what the tokenizer's post-processor adds (a first token, often).
 
         Raises:
             UnwritableError: the vocabulary has no tokens for this text.
+            TooLongError: it is so long that it has more than `most` tokens, however it is split.
 
         """
-        return self._encode(text, add_special_tokens=True)
+        return self._encode(text, most, add_special_tokens=True)
 
-    def chat(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> tuple[int, ...]:
+    def chat(
+        self, messages: Sequence[Message], most: int | None = None, *, add_generation_prompt: bool = True
+    ) -> tuple[int, ...]:
         """Give a conversation's token ids; the chat template writes all special tokens itself.
 
         Raises:
             UnwritableError: the model has no chat template, its template cannot write these messages, or the
                 vocabulary has no tokens for them.
+            TooLongError: as for `encode`.
 
         """
         if self._template is None:
             raise UnwritableError("the model has no chat template")
         prompt = self._template.render(messages, add_generation_prompt=add_generation_prompt)
-        return self._encode(prompt, add_special_tokens=False)
+        return self._encode(prompt, most, add_special_tokens=False)
 
     def stream(self) -> Stream:
         """Start to decode an answer."""
@@ -108,9 +120,13 @@ class Text:
         """Give the bytes of one token, as lists of log probabilities show them; empty for an unknown id."""
         return self._pieces.name(token)
 
-    def _encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+    def _encode(self, text: str, most: int | None, *, add_special_tokens: bool) -> tuple[int, ...]:
+        if most is not None and len(text) > most * self._pieces.longest * NORMALISED:
+            raise TooLongError
         try:
-            return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+            # Of one text `encode` holds the interpreter all the while; of several, even if it is one, it does not.
+            (encoded,) = self._tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)
+            return tuple(encoded.ids)
         except Exception:  # noqa: BLE001 (the library raises nothing narrower)
             raise UnwritableError("the model's vocabulary has no tokens for the text") from None
 
