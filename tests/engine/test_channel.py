@@ -150,3 +150,19 @@ def test_what_is_small_is_posted_at_once(ends: tuple[Channel, Channel]) -> None:
     assert not left.pending
     left.flush()
     assert right.receive() == b"there"
+
+
+def test_drain_waits_until_what_was_posted_is_taken() -> None:
+    left, right = pair()
+    frame = b"x" * (4 << 20)
+    taken: list[bytes] = []
+    reader = threading.Thread(target=lambda: taken.append(right.receive()))
+    left.post(frame)
+    assert left.pending
+    reader.start()
+    left.drain()
+    reader.join()
+    assert taken == [frame]
+    assert not left.pending
+    left.close()
+    right.close()

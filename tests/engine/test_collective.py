@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kvfence.engine.channel import Channel, GoneError, pair
-from kvfence.engine.collective import BUFFERS, Collective
-from kvfence.engine.rank import Alone
+from kvfence.engine.collective import BUFFERS, Alone, Collective
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")

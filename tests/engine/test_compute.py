@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvfence.engine.collective import Alone
 from kvfence.engine.compute import Passer
 from kvfence.engine.guards import Chain, Guards
 from kvfence.engine.memory import Geometry, Memory, unpack_row
 from kvfence.engine.model.checkpoint import Checkpoint
 from kvfence.engine.model.runner import Runner
-from kvfence.engine.rank import Alone
 from kvfence.engine.request import Piece, Sampling
 from kvfence.fence.commands import Check, Compute, Step
 from kvfence.fence.events import Computed, Stepped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -68,6 +69,17 @@ class Channel:
             pass
         except OSError as error:
             raise GoneError(str(error)) from None
+
+    def drain(self) -> None:
+        """Send what is left, and wait until it is taken.
+
+        Raises:
+            GoneError: if nobody will read it.
+
+        """
+        while self._posted:
+            select.select([], [self.socket], [])
+            self.flush()
 
     @property
     def pending(self) -> bool:

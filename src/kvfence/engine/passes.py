@@ -172,8 +172,9 @@ class Passes:
 
     def call(self, keys: list[Key]) -> None:
         """Run a pass on all ranks."""
-        for number in range(len(self._others)):
+        for number, other in enumerate(self._others):
             self._tell(number, "run", keys)
+            other.drain()  # the others must hear of it: from here on this rank only waits for them
         self._join(keys)
 
     def _join(self, keys: list[Key]) -> None:

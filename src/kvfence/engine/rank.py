@@ -19,14 +19,14 @@ import numpy as np
 
 from kvfence.engine import wire
 from kvfence.engine.channel import Channel, GoneError
-from kvfence.engine.collective import BUFFERS, Collective
+from kvfence.engine.collective import BUFFERS, Alone, Collective
 from kvfence.engine.compute import Passer
 from kvfence.engine.driver import Driver
 from kvfence.engine.guards import Guards
 from kvfence.engine.lab import Lab
 from kvfence.engine.memory import Geometry, Memory
 from kvfence.engine.model.checkpoint import Checkpoint
-from kvfence.engine.model.runner import ALONE, Runner
+from kvfence.engine.model.runner import Runner
 from kvfence.engine.mover import Mover
 from kvfence.engine.passes import Passes
 from kvfence.engine.request import Piece
@@ -58,17 +58,6 @@ class Setup(msgspec.Struct, frozen=True):
     lab: bool
 
 
-class Alone(Collective):
-    """The collective of a single rank, which has nobody to wait for."""
-
-    def __init__(self) -> None:
-        super().__init__(0, [], np.zeros((BUFFERS, 1, 1), np.float32))
-
-    def exchange(self, word: bytes = b"") -> list[bytes]:
-        """Give the word back."""
-        return [word]
-
-
 class Rank:
     """The process. Descriptors: the link to the coordinator, then the channels to other ranks, twice."""
 
@@ -85,7 +74,7 @@ class Rank:
             Checkpoint.open(Path(setup.model)),
             rank=setup.rank,
             ranks=ranks,
-            collective=ALONE if ranks == 1 else self.collective,
+            collective=self.collective,
         )
         self.memory = Memory(_geometry(setup, self.runner))
         lab = Lab(self.say) if setup.lab else None
