@@ -383,11 +383,11 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
 
 def scenarios_table() -> str:
     """Make the table of the drill's scenarios."""
-    rows = ["| scenario | mechanism | off | what happens | off in both runs |", "|---|---|---|---|---|"]
+    rows = ["| scenario | mechanism | off | on | what happens | off in both runs |", "|---|---|---|---|---|---|"]
     for one in SCENARIOS.values():
-        mechanism = " + ".join(f"`{switch}`" for switch in (one.mechanism, *one.also))
         without = ", ".join(f"`{switch}`" for switch in one.without) or "nothing"
-        rows.append(f"| `{one.name}` | {mechanism} | {one.expected} | {one.title} | {without} |")
+        on = f"`{one.ends}`" if one.ends else one.declared_on
+        rows.append(f"| `{one.name}` | `{one.mechanism}` | {one.expected} | {on} | {one.title} | {without} |")
     return "\n".join(rows)
 
 

@@ -42,6 +42,24 @@ def test_a_longer_piece_of_another_tenant_counts_beside_what_was_said_oneself() 
     assert judge(reply, own=BOARD[:40]).outcome == "leaked"
 
 
+def test_a_second_piece_counts_where_the_longest_was_said_oneself() -> None:
+    own, other = BOARD[:60], BOARD[100 : 100 + LEAST_VERBATIM]
+    taken = judge(Reply(f"{own}|{other}", None, 0.1), own=own)
+    assert taken.outcome == "leaked"
+    assert repr(other) in taken.evidence
+    assert judge(Reply(f"{own}|{other[:-1]}|", None, 0.1), own=own).outcome == "corrupted"
+
+
+def test_the_longest_foreign_piece_is_quoted() -> None:
+    text = f"{BOARD[100 : 100 + LEAST_VERBATIM]}; {BOARD[:40]}"
+    assert repr(BOARD[:40]) in judge(Reply(text, None, 0.1)).evidence
+
+
+def test_evidence_names_http_only_where_it_was_asked_over_http() -> None:
+    assert judge(Reply("x", None, 0.1)).evidence == "an answer that is not the right one: 'x'"
+    assert judge(Reply("x", None, 0.1, status=200)).evidence.startswith("HTTP 200, and an answer that is not")
+
+
 def test_evidence_quotes_what_was_found() -> None:
     assert SECRET in judge(Reply(SECRET, None, 0.1)).evidence
     assert "2.0 s" in judge(Reply("", None, 2.0, hung=True)).evidence

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvfence.cli.console import Console
 from kvfence.cli.exits import FOUND
-from kvfence.cli.output import Format, Output, emit_report, write_text
+from kvfence.cli.output import Format, Output, check_writable, emit_report, write_text
 from kvfence.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Play the incident and its relatives on real prefill and decode processes: each mechanism off, then on.
 
-    Exits with 0 only if every scenario ends as declared: not clean with its mechanism off, clean with it on.
+    Exits with 0 only if every scenario ends as declared, in both runs; --list says what is declared.
     """
     from kvfence.drill import html, report
     from kvfence.drill.run import Drill
@@ -52,9 +52,14 @@ def command(
 
     chosen = _chosen(scenario or [])
     if show_list:
+        if json or output_format == "json" or output is not None or html_file is not None:
+            raise InputError("--list", "is printed as text only: not with --json, --format json, --output or --html")
         for one in chosen:
-            typer.echo(f"{one.name:26} {one.mechanism:18} {one.title}")
+            typer.echo(_line(one))
         return
+    for path in (html_file, output):
+        if path is not None:
+            check_writable(path)
     transports = TRANSPORTS if transport == "all" else (transport,)
     with _progress(2 * len(chosen) * len(transports)) as told:
         drill = Drill(chosen, transports, told)
@@ -75,6 +80,13 @@ def _chosen(names: list[str]) -> list[Scenario]:
         if name not in SCENARIOS:
             raise InputError("--scenario", f"{name[:80]!r} is no scenario; there are {', '.join(SCENARIOS)}")
     return [one for one in SCENARIOS.values() if not names or one.name in names]
+
+
+def _line(one: Scenario) -> str:
+    """Say all of a scenario: what it comes to without its mechanism and with it, and what is off in both runs."""
+    outcomes = f"{one.expected} -> {one.declared_on}"
+    without = f"; off in both runs: {', '.join(one.without)}" if one.without else ""
+    return f"{one.name:26} {one.mechanism:18} {outcomes:34} {one.title}{without}"
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,6 +47,35 @@ def _emit(text: str, path: Path | None) -> None:
         typer.echo(text, nl=False)
     else:
         write_text(path, text)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result it is for. The file is left as it is.
+
+    Raises:
+        InputError: it cannot be written.
+
+    """
+    hindrance = _hindrance(path)
+    if hindrance:
+        raise InputError(str(path), f"cannot be written ({os.strerror(hindrance)})")
+
+
+def _hindrance(path: Path) -> int:
+    """Give the number of the error that writing a file would end with, as far as it can be told without, or 0."""
+    place, needed = path, os.W_OK
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        place, needed = path.parent, os.W_OK | os.X_OK
+        if not place.is_dir():
+            return errno.ENOENT
+    except OSError as error:
+        return error.errno or errno.EIO
+    else:
+        if stat.S_ISDIR(found.st_mode):
+            return errno.EISDIR
+    return 0 if os.access(place, needed) else errno.EACCES
 
 
 def write_text(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-OutcomeWord = Literal["leaked", "corrupted", "hung", "clean"]
+OutcomeWord = Literal["leaked", "corrupted", "hung", "clean", "not-played"]
 SCHEMA: Final = "kvfence.drill/1"
 
 
@@ -47,24 +47,36 @@ class Row(msgspec.Struct, frozen=True):
     Attributes:
         name: of the scenario.
         mechanism: the switch that was off, then on.
-        also: mechanisms that go off and on with it.
         without: mechanisms that were off in both runs: they would have caught it too.
         transport: how KV travelled.
         expected: what it is declared to come to without the mechanism.
-        as_declared: whether it came to that, and was clean with the mechanism.
+        expected_on: the same with it.
+        ends: the error that a clean run with the mechanism is declared to end with; null for the right answer.
+        as_declared: whether it came to all of that.
 
     """
 
     name: str
     mechanism: str
-    also: tuple[str, ...]
     without: tuple[str, ...]
     transport: str
     title: str
     expected: OutcomeWord
+    expected_on: OutcomeWord
+    ends: str | None
     off: Take
     on: Take
     as_declared: bool
+
+    @property
+    def declared_on(self) -> str:
+        """Say what it is declared to come to with the mechanism: a clean one, how."""
+        return declared(self.expected_on, self.ends)
+
+
+def declared(expected_on: OutcomeWord, ends: str | None) -> str:
+    """Say in a word what a run with the mechanism is declared to come to: of a clean one, how."""
+    return ends or "right answer" if expected_on == "clean" else expected_on
 
 
 class DrillDocument(msgspec.Struct, frozen=True):

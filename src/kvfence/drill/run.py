@@ -55,31 +55,40 @@ class Drill:
         zygote = Zygote()
         turn = asyncio.Semaphore(AT_ONCE)
         try:
-            return await asyncio.gather(
-                *(
-                    self._row(scenario, transport, model, zygote, turn)
+            async with asyncio.TaskGroup() as group:
+                rows = [
+                    group.create_task(self._row(scenario, transport, model, zygote, turn))
                     for transport in self.transports
                     for scenario in self.scenarios
-                )
-            )
-        finally:
+                ]
+        except BaseExceptionGroup as errors:  # of the first: what fails while it is ended does not count
+            raise errors.exceptions[0] from None
+        finally:  # by now every stage has been left
             zygote.close()
+        return [row.result() for row in rows]
 
     async def _row(
         self, scenario: Scenario, transport: str, model: Path, zygote: Zygote, turn: asyncio.Semaphore
     ) -> Row:
-        off, on = [await self._take(scenario, transport, state, model, zygote, turn) for state in ("off", "on")]
+        try:
+            off, on = [await self._take(scenario, transport, state, model, zygote, turn) for state in ("off", "on")]
+        except Exception as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
+            raise
         return Row(
             scenario.name,
             scenario.mechanism,
-            scenario.also,
             scenario.without,
             transport,
             scenario.title,
             scenario.expected,
+            scenario.expected_on,
+            scenario.ends,
             off,
             on,
-            off.outcome == scenario.expected and on.outcome == "clean",
+            scenario.is_as_declared(off, on),
         )
 
     async def _take(
@@ -91,7 +100,7 @@ class Drill:
                 try:
                     take = await scenario.play(stage)
                 except TimeoutError:
-                    take = Take("hung", 0.0, "the scenario could not be played: what it waits for did not come")
+                    take = Take("not-played", 0.0, "the scenario could not be played: what it waits for did not come")
                 self.seen[scenario.name, transport, state] = stage.events, stage.tenants
         self.told(scenario, transport, state, take)
         return take
@@ -101,7 +110,7 @@ def settings(scenario: Scenario, transport: str, state: str, model: Path) -> Set
     """Give the settings of a run of a scenario."""
     given = {**BASIS, **scenario.settings}
     older: tuple[str, ...] = given.pop("prefill_without", ())
-    off = (scenario.mechanism, *scenario.also) if state == "off" else ()
+    off = (scenario.mechanism,) if state == "off" else ()
     on = ALL.without(*scenario.without, *off)
     prefill_on: Mechanisms | None = on.without(*older) if older else None
     return Settings(model, transport=transport, on=on, prefill_on=prefill_on, **given)

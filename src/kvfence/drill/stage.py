@@ -27,6 +27,8 @@ from kvfence.fence.outcome import COMMITTED, Outcome
 from kvfence.fence.statement import new_reference
 
 MODEL: Final = "recall"
+PAGE: Final = Settings.page_tokens
+"""Tokens of a page, and so bytes of a text: no scenario has pages of another size."""
 PATIENCE: Final = 2.0
 """Seconds for which a scenario waits for an answer before it calls it hung."""
 LONG: Final = 20.0
@@ -59,9 +61,18 @@ class Stage:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """End the engine, all of it even when this is cancelled: a stopped process would stay for ever."""
         for worker in self.engine.workers.values():
             self.resume(worker, *range(worker.config.ranks))
-        await self.engine.stop()
+        ending = asyncio.ensure_future(self.engine.stop())
+        cancelled: asyncio.CancelledError | None = None
+        while not ending.done():
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     # Asking
 
@@ -223,6 +234,11 @@ class Stage:
         ends = self._notes.ends
         await _until(lambda: any(name == worker for name, _, _ in ends.get(attempt.ref, ())))
         return next(outcome for name, _, outcome in ends[attempt.ref] if name == worker)
+
+
+def pages_of(text: str) -> int:
+    """Give how many pages the KV of a text takes."""
+    return -(-len(text.encode()) // PAGE)
 
 
 async def _until(happened: Callable[[], bool]) -> None:

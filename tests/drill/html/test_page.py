@@ -31,7 +31,19 @@ VOID = {"meta", "input"}
 
 def row(name: str = "over-length", off: Take = LEAKED, on: Take = CLEAN, transport: str = "shared-memory") -> Row:
     as_declared = off.outcome == "leaked" and on.outcome == "clean"
-    return Row(name, "admission", (), ("tags",), transport, "a prompt too long", "leaked", off, on, as_declared)
+    return Row(
+        name,
+        "admission",
+        ("tags",),
+        transport,
+        "a prompt too long",
+        "leaked",
+        "clean",
+        "length",
+        off,
+        on,
+        as_declared,
+    )
 
 
 def page(*rows: Row, seen: dict[Any, Any] | None = None) -> str:
@@ -87,7 +99,7 @@ def test_what_is_not_as_declared_is_named() -> None:
     text = page(row(), row("swapped-pages", off=msgspec.structs.replace(LEAKED, outcome="clean")))
     assert "Not everything came to what it is declared to" in text
     assert '<a href="#swapped-pages-shared-memory">swapped-pages on shared-memory</a>' in text
-    assert "not as declared: leaked" in text
+    assert "not as declared: leaked, then length" in text
 
 
 def test_words_of_another_tenant_are_marked_in_the_headline() -> None:
@@ -125,10 +137,30 @@ def test_an_answer_is_text_whatever_it_holds() -> None:
 def test_a_row_may_hold_markup_everywhere() -> None:
     hostile = "<b>&'\""
     text = page(
-        Row(hostile, hostile, (hostile,), (hostile,), hostile, hostile, "leaked", LEAKED, CLEAN, as_declared=False)
+        Row(
+            hostile,
+            hostile,
+            (hostile,),
+            hostile,
+            hostile,
+            "leaked",
+            "clean",
+            hostile,
+            LEAKED,
+            CLEAN,
+            as_declared=False,
+        )
     )
     assert "<b>&" not in text
     assert Reader(text).open == []
+
+
+def test_what_is_declared_is_told_and_so_is_a_run_that_was_not_played() -> None:
+    assert "Declared: leaked without it, length with it." in page(row())
+    unplayed = Take("not-played", 0.0, "the scenario could not be played")
+    text = page(row(on=unplayed))
+    assert '<span class="chip not-played"><span aria-hidden="true">?</span> not-played</span>' in text
+    assert '<p class="ended">The scenario could not be played.</p>' in text
 
 
 def test_the_leak_is_marked_and_told() -> None:

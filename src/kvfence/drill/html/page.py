@@ -26,7 +26,12 @@ OWNERS: Final = {NEVER: ("n", "\N{MIDDLE DOT}"), POISON: ("x", "\N{MULTIPLICATIO
 """The class and the sign of what is nobody's."""
 STATES: Final = {"": "s", "free": "f", "leased": "e", "landing": "d", "live": "l", "quarantined": "q"}
 TENANTS: Final = "ABC"
-SIGNS: Final = {"leaked": "\N{BALLOT X}", "corrupted": "\N{NOT EQUAL TO}", "hung": "\N{HORIZONTAL ELLIPSIS}"}
+SIGNS: Final = {
+    "leaked": "\N{BALLOT X}",
+    "corrupted": "\N{NOT EQUAL TO}",
+    "hung": "\N{HORIZONTAL ELLIPSIS}",
+    "not-played": "?",
+}
 
 Seen = tuple[Sequence[Event], Mapping[str, str]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kvfence.drill.document import Take
 from kvfence.drill.judge import judge
 from kvfence.drill.scenario import Scenario
-from kvfence.drill.stage import Stage
+from kvfence.drill.stage import PAGE, Stage, pages_of
 from kvfence.drill.texts import BOARD, CUE, GARDEN, OWN, QUESTION
+from kvfence.fence.outcome import CANARY, SKEW, TAG
 
-PAGE = 16
 DOCUMENT_PAGES = range(1, len(GARDEN) // PAGE)
 """Whole pages of B's document, but the first."""
 SECRET_PAGE = GARDEN.index(OWN) // PAGE
@@ -42,7 +42,7 @@ async def _flipped(stage: Stage) -> Take:
 async def _early(stage: Stage) -> Take:
     """Decode asks for B's pages while they are being computed, where A's were before."""
     before = stage.begin("A", BOARD + CUE, decode=None)
-    await stage.until("computed", -(-len(BOARD + CUE) // PAGE), word=before.ref)
+    await stage.until("computed", pages_of(BOARD + CUE), word=before.ref)
     stage.engine.let_go(before)
     await stage.ended(before, "prefill-0")
     attempt = stage.planned()
@@ -58,15 +58,32 @@ SCENARIOS = (
         "leaked",
         _swapped,
         ("canary",),
+        ends=TAG,
     ),
-    Scenario("torn-page", "tags", "half of a page arrives", "corrupted", _torn, ("canary",)),
-    Scenario("flipped-at-rest", "canary", "a bit flips in a page at rest", "corrupted", _flipped),
+    Scenario(
+        "torn-page",
+        "tags",
+        "half of a page arrives",
+        "corrupted",
+        _torn,
+        ("canary",),
+        ends=TAG,
+    ),
+    Scenario(
+        "flipped-at-rest",
+        "canary",
+        "a bit flips in a page at rest",
+        "corrupted",
+        _flipped,
+        ends=CANARY,
+    ),
     Scenario(
         "version-skew",
         "skew-refusal",
         "prefill is of a version that makes no tags and no canaries",
         "leaked",
         _swapped,
+        ends=SKEW,
         settings={"prefill_without": ("tags", "canary")},
     ),
     Scenario(

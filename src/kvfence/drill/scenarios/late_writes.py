@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from kvfence.drill.document import Take
 from kvfence.drill.judge import judge
 from kvfence.drill.scenario import Scenario
-from kvfence.drill.stage import Stage
+from kvfence.drill.stage import PAGE, Stage, pages_of
 from kvfence.drill.texts import BOARD, CUE, GARDEN, OWN, QUESTION, SECRET
 from kvfence.engine.coordinator import Attempt
 
@@ -21,7 +21,7 @@ async def _reused(stage: Stage, let_go: Callable[[Stage, Attempt], Awaitable[Non
     await stage.stopped("prefill-0")
     await let_go(stage, first)
     await stage.ended(first, "decode-0")
-    pages = -(-len(QUESTION) // 16)
+    pages = pages_of(QUESTION)
     second = stage.begin("B", QUESTION, prefill="prefill-1")
     stage.fault("prefill-1", "stop", ref=second.ref)
     await stage.stopped("prefill-1")
@@ -53,7 +53,7 @@ async def erred(stage: Stage) -> Take:
 async def source_reused(stage: Stage) -> Take:
     """Prefill reuses A's source pages for B while A's operations still read them; A's retry gets what they sent."""
     retry = BOARD + CUE
-    pages = -(-len(retry) // 16)
+    pages = pages_of(retry)
     first = stage.begin("A", retry)
     stage.fault("prefill-0", "stop", ref=first.ref, unit=0)
     await stage.stopped("prefill-0")
@@ -77,7 +77,7 @@ async def overwritten(stage: Stage) -> Take:
     await stage.ask("B", QUESTION)
     before = stage.count("landed", "prefill-0")
     stage.fault("prefill-0", "repeat", ref=stage.refs[0])
-    await stage.moved(before + len(BOARD + CUE) // 16, "prefill-0")
+    await stage.moved(before + len(BOARD + CUE) // PAGE, "prefill-0")
     return judge(await stage.ask("B", QUESTION), own=QUESTION)
 
 
@@ -88,7 +88,7 @@ SCENARIOS = (
         "a client lets go during the transfer, and its target pages are used again",
         "leaked",
         aborted,
-        ("landing-arena", "tags", "canary"),
+        ("tags", "canary"),
         settings={**UNFENCED, "prefill": 2},
     ),
     Scenario(
@@ -97,7 +97,7 @@ SCENARIOS = (
         "a transfer call errs, and writes after it has returned",
         "leaked",
         erred,
-        ("landing-arena", "tags", "canary"),
+        ("tags", "canary"),
         settings={**UNFENCED, "prefill": 2, "operation_seconds": 0.3},
     ),
     Scenario(
@@ -106,7 +106,7 @@ SCENARIOS = (
         "source pages are used again while an operation still reads them",
         "leaked",
         source_reused,
-        ("release-on-proof", "landing-arena", "tags", "canary"),
+        ("release-on-proof", "tags", "canary"),
         settings={**UNFENCED, "prefill": 2, "operation_seconds": 0.3},
     ),
     Scenario(

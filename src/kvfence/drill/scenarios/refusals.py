@@ -7,7 +7,7 @@ from kvfence.drill.judge import judge
 from kvfence.drill.scenario import Scenario
 from kvfence.drill.stage import Stage
 from kvfence.drill.texts import BOARD, CUE, QUESTION, filler
-from kvfence.fence.outcome import GRAMMAR
+from kvfence.fence.outcome import COVERAGE, GRAMMAR
 
 SECOND_LINES = ("binding", "coverage", "tags", "canary", "scrub")
 SHORT = {
@@ -22,7 +22,10 @@ LENGTH = 1200
 
 
 async def over_length(stage: Stage) -> Take:
-    """Tenant A is served. Tenant B's prompt is longer than the pool of prefill, and fits that of decode."""
+    """Tenant A is served. Tenant B's prompt is longer than the pool of prefill, and fits that of decode.
+
+    Without admission, decode then reads pages that nobody wrote for B; what they held before was A's.
+    """
     await stage.ask_over_http("A", BOARD)
     reply = await stage.ask_over_http("B", filler(LENGTH), tokens=100)
     return judge(reply, own=filler(LENGTH))
@@ -49,11 +52,6 @@ async def refused_late(stage: Stage) -> Take:
     return judge(await stage.finish(attempt), own=QUESTION)
 
 
-async def unwritten(stage: Stage) -> Take:
-    """Decode reads pages that nobody wrote for B; what they held before was A's."""
-    return await over_length(stage)
-
-
 SCENARIOS = (
     Scenario(
         "over-length",
@@ -62,6 +60,7 @@ SCENARIOS = (
         "leaked",
         over_length,
         SECOND_LINES,
+        ends="context_length_exceeded",
         settings=SHORT,
     ),
     Scenario(
@@ -70,7 +69,8 @@ SCENARIOS = (
         "auto-truncate with unequal limits: prefill sends less than decode reads",
         "leaked",
         truncated,
-        ("binding", "tags", "canary", "scrub"),
+        ("binding", "canary", "scrub"),
+        ends=COVERAGE,
         settings={**SHORT, "truncate": True},
     ),
     Scenario(
@@ -80,6 +80,7 @@ SCENARIOS = (
         "leaked",
         refused_late,
         SECOND_LINES,
+        ends=GRAMMAR,
         settings={"prefix_cache": False},
     ),
     Scenario(
@@ -87,9 +88,9 @@ SCENARIOS = (
         "scrub",
         "decode reads pages that nobody wrote for this request",
         "leaked",
-        unwritten,
-        ("admission", "binding", "coverage", "tags"),
-        ("canary",),
+        over_length,
+        ("admission", "binding", "coverage", "tags", "canary"),
+        expected_on="corrupted",
         settings=SHORT,
     ),
 )

@@ -7,6 +7,7 @@ from kvfence.drill.judge import judge
 from kvfence.drill.scenario import Scenario
 from kvfence.drill.stage import Stage
 from kvfence.drill.texts import BOARD, CUE, QUESTION
+from kvfence.fence.outcome import BINDING
 
 
 async def replayed(stage: Stage) -> Take:
@@ -44,6 +45,7 @@ SCENARIOS = (
         "leaked",
         replayed,
         ("tags", "canary"),
+        ends=BINDING,
     ),
     Scenario(
         "dirty-prefix-cache",

@@ -8,7 +8,8 @@ from kvfence.drill.scenario import Scenario
 from kvfence.drill.scenarios.bytes_changed import SECRET_PAGE
 from kvfence.drill.stage import PATIENCE, Stage
 from kvfence.drill.texts import BOARD, QUESTION, filler
-from kvfence.fence.outcome import GRAMMAR
+from kvfence.engine.lab import EVERY
+from kvfence.fence.outcome import GRAMMAR, TAG
 
 
 async def left_waiting(stage: Stage) -> Take:
@@ -25,10 +26,13 @@ async def disagreeing(stage: Stage) -> Take:
 
 
 async def unbounded(stage: Stage) -> Take:
-    """Let a client go while its pages travel a slow link; the next one waits for what is still under way."""
+    """Let a client go while its pages travel a slow link; the next one waits for what is still under way.
+
+    The prompt is computed in one pass, so that all its pages can be sent before the client goes.
+    """
     document = BOARD + filler(700)
     attempt = stage.planned()
-    stage.fault("prefill-0", "slow", ref=attempt, unit=-2)
+    stage.fault("prefill-0", "slow", ref=attempt, unit=EVERY)
     first = stage.begin("A", document, ref=attempt)
     await stage.until("landed", 1, worker="prefill-0")
     stage.engine.let_go(first)
@@ -42,6 +46,7 @@ SCENARIOS = (
         "decode waits for a prefill that has refused",
         "hung",
         left_waiting,
+        ends=GRAMMAR,
         settings={"wait_seconds": 10.0},
     ),
     Scenario(
@@ -50,6 +55,7 @@ SCENARIOS = (
         "one tensor-parallel rank ends the handoff, and the other goes on",
         "hung",
         disagreeing,
+        ends=TAG,
         settings={"ranks": 2, "wait_seconds": 10.0},
     ),
     Scenario(
@@ -58,6 +64,6 @@ SCENARIOS = (
         "a transfer call of a whole prompt outlives its request",
         "hung",
         unbounded,
-        settings={"lanes": 4, "slots": 64},
+        settings={"lanes": 4, "slots": 64, "chunk_tokens": 1024},
     ),
 )
