@@ -59,6 +59,8 @@ def run() -> None:
     try:
         code = _call()
         sys.stdout.flush()
+        if code == INTERRUPTED:  # typer makes this of an interrupt, and says nothing
+            _say("interrupted")
         sys.exit(code)
     except typer.TyperException as error:
         message = error.format_message().rstrip(".")
