@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from kvfence.cli.simulate import Without, mechanisms
+from kvfence.cli.mechanisms import Without, mechanisms
 from kvfence.errors import InputError
 from kvfence.facts.redact import clean
 

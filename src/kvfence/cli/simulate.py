@@ -14,9 +14,10 @@ import typer
 
 from kvfence.cli.console import Console
 from kvfence.cli.exits import FOUND, INTERRUPTED
+from kvfence.cli.mechanisms import Without, mechanisms
 from kvfence.cli.output import Format, Output, emit_report
 from kvfence.errors import InputError
-from kvfence.fence.mechanisms import ALL, SWITCHES, Mechanisms
+from kvfence.fence.mechanisms import SWITCHES, Mechanisms
 from kvfence.simulate import document, matrix, presets, report
 from kvfence.simulate.exhaust import exhaust, shortest
 from kvfence.simulate.scenario import Scenario
@@ -27,10 +28,6 @@ from kvfence.simulate.search import Finding, search
 DEFAULT_SCOPE = "scope:2x3x1"
 MOST_BYTES = 64 << 20
 T = TypeVar("T")
-Without = Annotated[
-    list[str] | None,
-    typer.Option("--without", "-w", metavar="MECHANISM", help="Switch a mechanism off. May be repeated."),
-]
 
 
 def command(
@@ -94,19 +91,6 @@ def command(
         made, code = _search(on, scenario_name, seed, budget)
     emit_report("json" if json else output_format, output, lambda: made, lambda console: report.show(console, made))
     raise typer.Exit(code)
-
-
-def mechanisms(without: list[str]) -> Mechanisms:
-    """Give all mechanisms but those that --without names.
-
-    Raises:
-        InputError: one is no mechanism.
-
-    """
-    for switch in without:
-        if switch not in SWITCHES:
-            raise InputError("--without", f"{switch!r} is no mechanism; there are {', '.join(SWITCHES)}")
-    return ALL.without(*without)
 
 
 def _named(name: str, on: Mechanisms) -> Scenario:

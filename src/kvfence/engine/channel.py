@@ -17,6 +17,18 @@ class GoneError(ConnectionError):
     """The other side has closed, or died."""
 
 
+def whole_frames(buffer: bytearray) -> Iterator[bytes]:
+    """Take the frames that are whole out of what has been read, one by one."""
+    while len(buffer) >= HEAD.size:
+        (size,) = HEAD.unpack_from(buffer)
+        end = HEAD.size + size
+        if len(buffer) < end:
+            return
+        frame = bytes(memoryview(buffer)[HEAD.size : end])
+        del buffer[:end]
+        yield frame
+
+
 class Channel:
     """A stream socket that carries frames both ways.
 
@@ -119,14 +131,7 @@ class Channel:
         self._buffer += data
 
     def _whole(self) -> Iterator[bytes]:
-        while len(self._buffer) >= HEAD.size:
-            (size,) = HEAD.unpack_from(self._buffer)
-            end = HEAD.size + size
-            if len(self._buffer) < end:
-                return
-            frame = bytes(self._buffer[HEAD.size : end])
-            del self._buffer[:end]
-            yield frame
+        return whole_frames(self._buffer)
 
     def close(self) -> None:
         """Close it."""

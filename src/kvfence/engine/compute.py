@@ -79,8 +79,7 @@ class Passer:
         if self._guards is not None:
             self._guards.stamp(chain, start, stop, table)
         if stop == request.length:
-            sampling = self.sampling.get(command.ref, Sampling())
-            chosen = self._choose([(logits[0], sampling, stop, command.ref)] if leads else [])
+            chosen = self._choose([(logits[0], self._sampling(command.ref), stop, command.ref)] if leads else [])
             row, _ = self._memory.row(pages[ROW_UNIT])
             row[:] = pack_row(chosen.pieces[0], request.length)
             if self._guards is not None:
@@ -128,13 +127,13 @@ class Passer:
             answer.chain.push(answer.chosen[-1])
             if self._guards is not None:
                 self._guards.stamp(answer.chain, chunk.start, chunk.start + 1, chunk.table)
-            asked.append((row, self.sampling.get(command.ref, Sampling()), chunk.start + 1, command.ref))
+            asked.append((row, self._sampling(command.ref), chunk.start + 1, command.ref))
         self.passed["decode_tokens"] += len(begun)
         return asked
 
     def _stepped(self, command: Step, piece: Piece, *, done: bool, leads: bool) -> None:
         self.answers[command.ref].chosen.append(piece.token)
-        if leads and piece.token not in self.sampling.get(command.ref, Sampling()).stop_tokens:
+        if leads and not done:  # what ends an answer is no part of it
             self._say(command.ref, piece)
         self._feed(Stepped(command.ref, done))
 
@@ -151,13 +150,13 @@ class Passer:
         for logits, sampling, position, ref in asked:
             pieces[ref] = choose(logits, sampling, position)
         refs = order if order is not None else list(pieces)
-        done = [ref in pieces and self._is_last(ref, pieces[ref]) for ref in refs]
+        done = [ref in pieces and pieces[ref].token in self._sampling(ref).stop_tokens for ref in refs]
         mine = _Chosen([pieces.get(ref, Piece(0, 0.0)) for ref in refs], done)
         words = self._together.exchange(msgspec.msgpack.encode(mine))
         return msgspec.msgpack.decode(words[0], type=_Chosen)
 
-    def _is_last(self, ref: str, piece: Piece) -> bool:
-        return piece.token in self.sampling.get(ref, Sampling()).stop_tokens
+    def _sampling(self, ref: str) -> Sampling:
+        return self.sampling.get(ref, Sampling())
 
 
 def _table(pages: Iterable[tuple[Unit, int]]) -> tuple[int, ...]:

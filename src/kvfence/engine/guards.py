@@ -30,11 +30,6 @@ class Chain:
         self.tokens = list(tokens)
         self.expected = _expected(tokens).copy()
 
-    @property
-    def links(self) -> list[int]:
-        """The chain value of each token."""
-        return self.expected.links.tolist()
-
     def push(self, token: int) -> None:
         """Add a token of the answer."""
         self.expected.push(token)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from kvfence.engine import wire
-from kvfence.engine.channel import HEAD
+from kvfence.engine.channel import HEAD, whole_frames
 from kvfence.engine.collective import BUFFERS
 from kvfence.engine.rank import Setup
 from kvfence.engine.settings import Plan, Role
@@ -38,15 +38,8 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass on the frames that are whole."""
         self._buffer += data
-        start = 0
-        while len(self._buffer) - start >= HEAD.size:
-            (size,) = HEAD.unpack_from(self._buffer, start)
-            end = start + HEAD.size + size
-            if len(self._buffer) < end:
-                break
-            self._heard(bytes(self._buffer[start + HEAD.size : end]))
-            start = end
-        del self._buffer[:start]
+        for frame in whole_frames(self._buffer):
+            self._heard(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio tells it)
         """Say that the rank is gone."""

@@ -93,7 +93,7 @@ class Receiver:
     def _place(self, engine: int, epoch: tuple[int, int], target: int, data: memoryview) -> bool:
         """Write a frame into its target; False if it may not land."""
         try:
-            in_arena, _, room = self._memory.geometry.locate(target)
+            in_arena, start, room = self._memory.geometry.locate(target)
         except ValueError:
             return False
         if not in_arena and not self._exposes_pool:
@@ -102,7 +102,6 @@ class Receiver:
             if engine != self._engine or (self._door and epoch in self._revoked) or len(data) > room:
                 return False
             whole = self._memory.arena.bytes if in_arena else self._memory.pool.bytes
-            _, start, _ = self._memory.geometry.locate(target)
             whole[start : start + len(data)] = data
             return True
 
