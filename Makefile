@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: drill test lint types floors tests bench mutants clean
+.PHONY: drill test lint types floors tests bench mutants acceptance clean
 
 # The main job: the incident and its relatives on the embedded engine, each protection off, then on.
 drill: $(VENV)/core
@@ -33,6 +33,11 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/handoff.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/simulate.py
+
+# Real engines, prefill and decode, on this machine's CPU cores: what leaks, and what the guards stop. Downloads them, takes
+# minutes a release, and starts servers on loopback only. ONLY=sglang-0.5.19 (or vllm-0.32.0) runs one.
+acceptance: $(VENV)/core
+	$(BIN)/python -m acceptance $(if $(ONLY),--only $(ONLY))
 
 # Faults put into a copy of the fence, one at a time: the simulator or a test must notice each. Some minutes.
 mutants: $(VENV)/dev

@@ -108,7 +108,7 @@ def test_data_parallel_pools_are_counted_by_rank() -> None:
 
 
 def test_all_releases_at_once_are_pairs_of_each_other() -> None:
-    result = audit_of(REAL)
+    result = audit_of(*(folder for folder in sorted(REAL.iterdir()) if not folder.name.startswith("vllm")))
     names = {worker.name for worker in result.deployment.workers}
     assert {"0.5.19/prefill", "0.5.23/decode"} <= names
     assert len(result.pairs) == 25

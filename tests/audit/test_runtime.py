@@ -288,3 +288,33 @@ def test_workers_of_differing_models_leave_the_pair_unknown(tmp_path: Path) -> N
     assert statuses(result, "KVF102") == {"unknown"}
     missing = {item.fact for found in result.findings if found.rule == "KVF102" for item in found.missing}
     assert missing == {"a prefill worker of the same model", "a decode worker of the same model"}
+
+
+ARMED = (
+    "kvfence 0.1.0 guards prefill of sglang 0.5.19: door, coverage, notices, batches; batch 67108864 bytes, "
+    "silent peer deny, prefill limit learned, accepted untried: none"
+)
+
+
+def test_what_guards_turned_away_was_not_handed_off(tmp_path: Path) -> None:
+    """The same lines without the guards are proof: see `test_chain_on_prefill_is_proof`."""
+    result = judged(tmp_path, at(2, ARMED) + refusal(10, 2000, "a") + batch(10, 1, 1) + access(11, 200))
+    assert statuses(result, "KVF801") == {"pass"}
+    assert result.verdict.value == "at-risk"
+
+
+def test_who_leaves_decode_after_guards_refused_another_was_not_left_waiting(tmp_path: Path) -> None:
+    left = at(
+        20,
+        "Decode transfer failed for request rank=0 decode_req.req.rid='b' decode_req.req.bootstrap_room=7 with "
+        "exception KVTransferError(bootstrap_room=7): Aborted by AbortReq.",
+    )
+    assert statuses(judged(tmp_path, refusal(10, 2000, "a"), left), "KVF810") == {"fail"}
+    assert statuses(judged(tmp_path, at(2, ARMED) + refusal(10, 2000, "a"), left), "KVF810") == {"pass"}
+
+
+def test_last_token_of_a_cached_prompt_is_no_placeholder(tmp_path: Path) -> None:
+    """Seen on the real 0.5.19: a prompt of 976 tokens of which the prefix cache held 975, and its 200."""
+    hit = at(10, "Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 975, #inflight-req: 1")
+    result = judged(tmp_path, refusal(10, 2000, "a") + hit + access(11, 200))
+    assert statuses(result, "KVF801") == {"unknown"}

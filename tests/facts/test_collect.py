@@ -109,7 +109,8 @@ def test_file_named_by_the_user_that_says_nothing_is_an_unknown_worker(tmp_path:
     (tmp_path / "decode.log").write_text("nothing of interest\n")
     deployment = collect([Input(str(tmp_path / "decode.log"), "decode")])
     assert (only(deployment).name, only(deployment).role) == ("decode", "decode")
-    assert deployment.notes[0].endswith("no line of it is one that SGLang writes; nothing is known of its worker")
+    told = "no line of it is one that SGLang or vLLM writes; nothing is known of its worker"
+    assert deployment.notes[0].endswith(told)
 
 
 @pytest.mark.parametrize("content", [b"", b"{]", b"\x7fELF" + bytes(range(256)) * 8, b'{"a": 1}'])

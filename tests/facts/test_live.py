@@ -243,3 +243,25 @@ def test_short_pool_of_the_own_engine_is_found_live(serve: Serve) -> None:
     off = ("admission", "binding", "coverage", "tags", "canary")
     decode = serve(engine_routes("decode", off=off))
     assert audit_of(serve(engine_routes("prefill", pool=1024, off=off)), decode).verdict.value == "exposed"
+
+
+def test_vllm_is_read_by_the_endpoints_it_has(serve: Serve) -> None:
+    url = serve(
+        {
+            "/v1/models": saved("vllm-0.32/pair/decode-models.json"),
+            "/metrics": saved("vllm-0.32/pair/decode-metrics.txt"),
+            "/version": saved("vllm-0.32/pair/decode-version.json"),
+        }
+    )
+    deployment = collect([Input(url, "decode")], live=LiveOptions(timeout=5.0))
+    (worker,) = deployment.workers
+    assert (worker.value(keys.ENGINE), worker.value(keys.POOL_TOKENS)) == ("vllm", 16384)
+    assert (worker.value(keys.CONTEXT_LEN), str(worker.value(keys.VERSION))) == (4096, "0.32.0")
+    assert worker.value(keys.API_KEY_SET) is False  # it answered without one
+    assert not deployment.notes
+
+
+def test_vllm_that_asks_for_a_key_is_known_to(serve: Serve) -> None:
+    url = serve({"/v1/models": answer("{}", 401), "/version": saved("vllm-0.32/pair/decode-version.json")})
+    (worker,) = collect([Input(url)], live=LiveOptions(timeout=5.0)).workers
+    assert worker.value(keys.API_KEY_SET) is True

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvfence.facts.fact import Evidence, Fact
 from kvfence.facts.happenings import Happenings
 from kvfence.facts.model import Environment, Worker
-from kvfence.limits.worker import Lacking, Size, limit_of
+from kvfence.limits.worker import Lacking, Size, capacity_of, limit_of
 from tests.limits.conftest import MakeWorker
 
 
@@ -84,3 +84,17 @@ def test_diffusion_block_is_taken_off_from_0_5_21(worker: MakeWorker) -> None:
 
 def test_interleaved_pages_need_the_servers_word(worker: MakeWorker) -> None:
     assert lacking(worker(context_len=4096, pool_tokens=8192, enable_kv_cache_sharding=True)) == {"max_input_len"}
+
+
+@pytest.mark.parametrize("pool", [None, 4096, 100_000])
+def test_context_alone_bounds_a_prompt_of_vllm(worker: MakeWorker, pool: int | None) -> None:
+    """Run on 0.32.0 with 8,192: 8,191 were answered, 8,192 refused; a smaller pool does not come up."""
+    known = {} if pool is None else {"pool_tokens": pool}
+    assert tokens(worker(engine="vllm", context_len=8192, version="0.32.0", **known)) == 8192
+    assert lacking(worker(engine="vllm", **known)) == {"context_len"}
+
+
+def test_pool_of_vllm_is_as_it_states_it(worker: MakeWorker) -> None:
+    found = capacity_of(worker(engine="vllm", pool_tokens=1000, largest_pool_tokens=2000, dcp_size=4))
+    assert isinstance(found, Size)
+    assert (found.tokens, found.most) == (1000, 2000)

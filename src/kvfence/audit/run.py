@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvfence.audit.fenced import judged, judged_pair
+from kvfence.audit import fenced, guards, vllm
 from kvfence.audit.registry import all_rules
 from kvfence.audit.rule import SERVERS, Outcome, Rule, Scope, lack, not_applicable, unknown
 from kvfence.errors import InputError
@@ -68,11 +68,11 @@ def _ask(
     rule: Rule, deployment: Deployment, pairs: tuple[PairLimits, ...], lonely: list[Worker]
 ) -> Iterator[tuple[tuple[Worker, ...], Outcome]]:
     if rule.scope is Scope.DEPLOYMENT:
-        outcome = rule.check(deployment)
+        outcome = vllm.worded_for(rule.check(deployment), deployment.workers)
         yield outcome.about or deployment.workers, outcome
     elif rule.scope is Scope.PAIR:
         for pair in pairs:
-            yield (pair.pair.prefill, pair.pair.decode), judged_pair(rule.id, pair) or rule.check(pair)
+            yield (pair.pair.prefill, pair.pair.decode), _of_pair(rule, pair)
         for worker in lonely:
             yield (worker,), _half_a_pair(worker, deployment)
         if not any(deployment.of_role(PREFILL)) and not any(deployment.of_role(DECODE)):
@@ -82,7 +82,7 @@ def _ask(
         for worker in deployment.workers:
             if worker.role in rule.roles:
                 asked = True
-                yield (worker,), judged(rule.id, worker) or rule.check(worker)
+                yield (worker,), _of_worker(rule, worker)
             elif worker.role is None and ROUTER not in rule.roles:
                 asked = True
                 yield (worker,), _role_unknown(rule, worker)
@@ -90,10 +90,24 @@ def _ask(
             yield (), not_applicable(f"no {' or '.join(rule.roles)} worker is among the inputs")
 
 
+def _of_worker(rule: Rule, worker: Worker) -> Outcome:
+    own = fenced.judged(rule.id, worker) or guards.judged(rule.id, worker) or vllm.judged(rule.id, worker)
+    return own or vllm.settled(rule.id, rule.check(worker), (worker,))
+
+
+def _of_pair(rule: Rule, limits: PairLimits) -> Outcome:
+    own = (
+        fenced.judged_pair(rule.id, limits) or guards.judged_pair(rule.id, limits) or vllm.judged_pair(rule.id, limits)
+    )
+    return own or vllm.settled(rule.id, rule.check(limits), (limits.pair.prefill, limits.pair.decode))
+
+
 def _role_unknown(rule: Rule, worker: Worker) -> Outcome:
     """Ask about a worker of unknown role: only what is asked of every server can be answered."""
     if set(SERVERS) <= set(rule.roles):
-        return judged(rule.id, worker) or rule.check(worker)
+        return _of_worker(rule, worker)
+    if (answer := vllm.judged_in_any_role(rule.id, worker)) is not None:
+        return answer
     return unknown(f"the role of {worker.name} is not known", lack(worker, keys.ROLE))
 
 

@@ -64,6 +64,10 @@ def command(
             help="A JSON report of an earlier audit, to tell what changed since (KVF108).",
         ),
     ] = None,
+    require_guards: Annotated[
+        bool,
+        typer.Option("--require-guards", help="Every worker must run the guards of kvfence's SGLang plugin (KVF415)."),
+    ] = False,
     today: Annotated[
         datetime | None,
         typer.Option(
@@ -85,6 +89,7 @@ def command(
     deployment = read_deployment(inputs, prefill, decode, assume, LiveOptions(timeout, api_key_env))
     if previous is not None:
         deployment.previous = read_previous(previous)
+    deployment.guards_required = require_guards
     if today is not None and (note := age_note(today.date())) is not None:
         deployment.notes = (*deployment.notes, note)
     result = audit(deployment)

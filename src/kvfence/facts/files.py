@@ -11,9 +11,10 @@ from typing import IO
 import msgspec
 
 from kvfence.errors import InputError
-from kvfence.facts import process, written
+from kvfence.facts import keys, process, written
 from kvfence.facts.command import Command
 from kvfence.facts.dialects import metrics
+from kvfence.facts.dialects.commands import read_command, starts_server
 from kvfence.facts.dialects.documents import new_sighting
 from kvfence.facts.dialects.kvfence.starts import NEEDLE, WorkerStarts
 from kvfence.facts.dialects.recognise import recognise
@@ -21,6 +22,9 @@ from kvfence.facts.dialects.sglang import launch
 from kvfence.facts.dialects.sglang.arguments import FIELDS, read_flags
 from kvfence.facts.dialects.sglang.lines import NEEDLES
 from kvfence.facts.dialects.sglang.story import LogStory
+from kvfence.facts.dialects.vllm import lines as vllm_lines
+from kvfence.facts.dialects.vllm.arguments import OWN as VLLM_OWN
+from kvfence.facts.dialects.vllm.story import VllmLog
 from kvfence.facts.model import Sighting
 from kvfence.facts.scan import LINE_BYTES, Scanner
 from kvfence.facts.shell import read_script
@@ -34,15 +38,16 @@ Note = Callable[[str], None]
 _STAMPED = re.compile(rb"(?m)^.{0,120}\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _STARTS_SERVER = re.compile(
     rb"sglang\.launch_server|\bsglang serve\b|sglang/launch_server\.py|sglang_router|sglang-router|\bsmg\b"
+    rb"|\bvllm serve\b|vllm\.entrypoints\.|vllm/entrypoints/openai/api_server\.py"
 )
 _JSON = re.compile(rb"\s*(?:\{|\[\s*\{)")
 _VARIABLE_LINE = re.compile(rb"[A-Z_][A-Z0-9_]*=")
 
 # What people put behind a worker's name to say which answer of it they saved.
 _WHAT = re.compile(
-    r"(?:^|[-_. ]+)(?:get[-_])?(?:server[-_]?info|metrics|v1[-_]models|models|v1[-_]loads|loads|model[-_]?info"
+    r"(?:^|[-_. ]+)(?:get[-_])?(?:server[-_]?info|metrics|version|v1[-_]models|models|v1[-_]loads|loads|model[-_]?info"
     r"|environ|environment|env"
-    r"|cmdline|launch|command|cmd|config|args|startup|stdout|stderr|logs?|out|err|server|sglang|\d{8}|\d{4}-\d\d-\d\d)$"
+    r"|cmdline|launch|command|cmd|config|args|startup|stdout|stderr|logs?|out|err|server|sglang|vllm|\d{8}|\d{4}-\d\d-\d\d)$"
 )
 _SUFFIX = re.compile(r"\.(?:log|txt|json|prom|sh|ya?ml|gz|zst|out|err|jsonl)$|(?<=\.log|\.out|\.err|\.txt)\.\d{1,3}$")
 
@@ -83,7 +88,7 @@ def read_file(raw: IO[bytes], path: Path, source: str, note: Note) -> list[Sight
         return _listed(metrics.read_metrics(whole, source, name, group))
     if path.suffix in (".yaml", ".yml"):
         return _listed(_read_yaml(_whole(stream, source, SCRIPT_BYTES), source, name, group))
-    if len(head) < SNIFF_BYTES and not _STAMPED.search(head):
+    if len(head) < SNIFF_BYTES and not (_STAMPED.search(head) or vllm_lines.STAMPED.search(head)):
         small = _whole(stream, source, SCRIPT_BYTES)
         found = _read_small(small, path, source, name, group)
         if found is not None:
@@ -108,32 +113,40 @@ def _read_script(text: str, path: Path, source: str, name: str, group: str) -> l
     commands = [
         command
         for command in read_script(text)
-        if launch.server_words(command.words) is not None or launch.router_words(command.words) is not None
+        if starts_server(command.words) or launch.router_words(command.words) is not None
     ]
     found = []
     for command in commands:
         own = name if len(commands) == 1 else f"{name or path.name}:{command.line}"
-        sighting = launch.read_command(command, source, own, group=group, folder=path.parent)
+        sighting = read_command(command, source, own, group=group, folder=path.parent)
         if sighting is not None:
             found.append(sighting)
     return found or None
 
 
 def _read_log(stream: ByteStream, source: str, name: str, group: str, note: Note) -> list[Sighting]:
-    scanner, starts = Scanner((*NEEDLES, NEEDLE)), WorkerStarts(source, group)
+    scanner, starts = Scanner((*NEEDLES, NEEDLE, *vllm_lines.NEEDLES)), WorkerStarts(source, group)
     story = LogStory(source, name or Path(source).name, group, scanner.follow)
+    vllm = VllmLog(source, name or Path(source).name, group)
     scanner.is_wanted = story.wants
+    own, others = len(NEEDLES), len(NEEDLES) + 1
     for line in scanner.scan(stream):
-        if len(NEEDLES) in line.needles:
-            if starts.take(line):
+        if own in line.needles and starts.take(line):
+            continue
+        if any(needle >= others for needle in line.needles):
+            forms = [vllm_lines.FORMS[needle - others] for needle in line.needles if needle >= others]
+            if vllm.take(line, forms):
                 continue
-            line.needles = tuple(needle for needle in line.needles if needle < len(NEEDLES))
+        line.needles = tuple(needle for needle in line.needles if needle < own)
         story.feed(line)
     if scanner.long_lines:
         note(f"{source}: of {scanner.long_lines} lines longer than {LINE_BYTES >> 10} KiB only the start was looked at")
-    found = [*story.finish(), *starts.finish()]
+    served = vllm.finish()
+    # Lines that any server of its kind writes make no second worker of a log of vLLM.
+    told = [one for one in story.finish() if not served or one.get(keys.ENGINE) is not None]
+    found = [*told, *starts.finish(), *served]
     if not found:
-        raise NothingRecognisedError(source, "no line of it is one that SGLang writes")
+        raise NothingRecognisedError(source, "no line of it is one that SGLang or vLLM writes")
     for sighting in found:
         if sighting.name == Path(source).name and not name:
             sighting.name = ""
@@ -153,7 +166,9 @@ def _read_document(content: bytes, source: str, name: str, group: str) -> Sighti
         return None
     reader = recognise(document)
     if reader is None:
-        raise InputError(source, "is JSON, but not what /server_info, /v1/models, /model_info or /v1/loads answer")
+        raise InputError(
+            source, "is JSON, but not what /server_info, /v1/models, /model_info, /v1/loads or /version answer"
+        )
     sighting = new_sighting(source, name, group)
     reader(document, sighting)
     return sighting
@@ -166,6 +181,8 @@ def _read_yaml(content: bytes, source: str, name: str, group: str) -> Sighting |
     if "services" in given:
         raise InputError(source, "is a Compose file; give each service's command and environment as a script instead")
     words = launch.config_words(given)
+    if given.keys() & VLLM_OWN:
+        return read_command(Command(1, ["vllm", "serve", *words]), source, name, group=group)
     sighting = launch.read_command(Command(1, ["sglang", "serve", *words]), source, name, group=group)
     if sighting is None or not read_flags(words).fields.keys() & FIELDS.keys():
         raise InputError(source, "is YAML, but sets no argument that SGLang has")

@@ -42,6 +42,7 @@ class Refusal:
         answer: what the log shows of its end.
         release: what the start that refused it ran, as far as its own lines tell.
         chain: the lines after it that show its end (a one-token batch, an access line).
+        guarded: whether kvfence's guards stood in the start that refused it, so that decode was told at once.
 
     """
 
@@ -53,6 +54,7 @@ class Refusal:
     answer: Answer = Answer.UNCLEAR
     release: VersionRange | None = None
     chain: tuple[Evidence, ...] = ()
+    guarded: bool = False
 
 
 @dataclass(frozen=True)

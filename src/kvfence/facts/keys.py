@@ -108,14 +108,40 @@ CANARY = _key("kv_canary", str, "the KV canary's mode: none, log or raise")
 CANARY_DATA = _key("kv_canary_real_data", str, "how much KV the canary hashes: none, partial or all")
 CANARY_SWEEP = _key("kv_canary_sweep_interval", int, "steps between the canary's sweeps")
 ALLOCATION_POLICY = _key("disaggregation_decode_allocation_policy", str, "when decode reserves its pages")
+PREFIX_CACHING = _key(
+    "enable_prefix_caching",
+    bool,
+    "whether vLLM keeps a prefix cache",
+    "the 'LLM engine' line of vLLM's log, or its GET /metrics",
+)
 DECODE_RADIX = _key("disaggregation_decode_enable_radix_cache", bool, "whether decode keeps a prefix cache")
 ROLE_SWITCH = _key("enable_pd_role_switch", bool, "whether the role can change while serving")
 HICACHE = _key("enable_hierarchical_cache", bool, "whether a host tier lies below the pool")
 HISPARSE = _key("enable_hisparse", bool, "whether HiSparse is on")
 SPECULATIVE = _key("speculative_algorithm", str, "the speculative decoding algorithm")
+KV_ROLE = _key(
+    "kv_role",
+    str,
+    "what vLLM may do in a handoff: kv_producer, kv_consumer or kv_both",
+    "vLLM's --kv-transfer-config: its launch command, or the 'non-default args' line of its log",
+)
 BOOTSTRAP_PORT = _key("disaggregation_bootstrap_port", int, "the port of the bootstrap server")
 BOOTSTRAP_HOST = _key(
     "bootstrap_host", str, "the address the bootstrap server listens on", "the log of the prefill role"
+)
+
+# What kvfence's SGLang plugin states of itself.
+_PLUGIN = "GET /server_info (internal_states[].kvfence), or a log from the start on (its 'kvfence … guards' line)"
+GUARDS = _key("guards", str, "the active guards of kvfence's SGLang plugin; empty if there are none", _PLUGIN)
+GUARDS_SILENT_PEER = _key(
+    "guards_silent_peer",
+    str,
+    "deny or allow: what the guards do with a handoff of which prefill states nothing",
+    _PLUGIN,
+)
+GUARDS_BATCH_BYTES = _key("guards_batch_bytes", int, "bytes that the guards let one transfer call cover", _PLUGIN)
+GUARDS_UNTRIED = _key(
+    "guards_untried", str, "features it was started with that the guards were never run with", _PLUGIN
 )
 
 # What kvfence's own engine states of itself.

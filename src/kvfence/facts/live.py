@@ -16,9 +16,12 @@ import aiohttp
 import msgspec
 
 from kvfence.errors import InputError
+from kvfence.facts import keys
 from kvfence.facts.dialects import metrics
-from kvfence.facts.dialects.documents import ENDPOINTS, new_sighting
+from kvfence.facts.dialects.documents import ENDPOINTS, ONLY_OF, UNANSWERED, new_sighting
 from kvfence.facts.dialects.recognise import recognise
+from kvfence.facts.dialects.vllm import ENGINE as VLLM
+from kvfence.facts.dialects.vllm import endpoints as vllm
 from kvfence.facts.live_options import LiveOptions
 from kvfence.facts.model import Sighting
 from kvfence.facts.redact import clean
@@ -76,21 +79,34 @@ async def _read_worker(session: aiohttp.ClientSession, base: str, options: LiveO
     answers = await asyncio.gather(*(_ask_either(session, base, path, older) for path, older in ENDPOINTS))
     name = base.partition("://")[2]
     found: list[Sighting] = []
-    absent: list[str] = []
+    absent: list[tuple[str, str]] = []
     for (path, _), (source, status, body) in zip(ENDPOINTS, answers, strict=True):
         if body is None:
-            absent.append(f"GET {path}: {status}")
+            absent.append((path, f"GET {path}: {status}"))
             continue
         sighting = _read_answer(path, source, body, name, base)
         if sighting is None:
-            absent.append(f"GET {path}: answered something else")
+            absent.append((path, f"GET {path}: answered something else"))
         else:
             found.append(sighting)
     if not found:
         if answers[0][1] in ("HTTP 401", "HTTP 403"):
             raise InputError(base, f"asks for a key; put it into the environment variable {options.key_variable}")
-        raise InputError(base, f"answered nothing that could be read ({'; '.join(absent)})")
-    found[0].notes += [f"{base}: {text}" for text in absent]
+        raise InputError(base, f"answered nothing that could be read ({'; '.join(text for _, text in absent)})")
+    engine = next((fact.value for one in found if (fact := one.get(keys.ENGINE)) is not None), None)
+    told = {
+        path
+        for path, _ in ENDPOINTS
+        if path not in UNANSWERED.get(engine or "", ()) and ONLY_OF.get(path, engine) == engine
+    }
+    found[0].notes += [f"{base}: {text}" for path, text in absent if path in told]
+    if engine == VLLM:
+        vllm.put_reach(
+            found[0],
+            base,
+            dict(zip((path for path, _ in ENDPOINTS), (status for _, status, _ in answers), strict=True)),
+            keyed=bool(session.headers),
+        )
     return found
 
 

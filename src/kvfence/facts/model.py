@@ -189,12 +189,14 @@ class Deployment:
         workers: the worker classes.
         notes: on the reading: what was passed over, cut off or ambiguous.
         previous: the settings of an earlier audit, by the names of all members.
+        guards_required: whether every worker must run the guards of kvfence's SGLang plugin.
 
     """
 
     workers: tuple[Worker, ...]
     notes: tuple[str, ...] = ()
     previous: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    guards_required: bool = False
 
     def of_role(self, role: str) -> Iterator[Worker]:
         """Go through the workers of a role."""

@@ -9,8 +9,12 @@ import re
 from pathlib import Path
 
 from kvfence.errors import InputError
+from kvfence.facts import keys
 from kvfence.facts.command import Command
+from kvfence.facts.dialects import commands
 from kvfence.facts.dialects.sglang import launch
+from kvfence.facts.dialects.vllm import ENGINE as VLLM
+from kvfence.facts.dialects.vllm import launch as vllm
 from kvfence.facts.model import Kind, Seen, Sighting
 
 _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_().%-]*=", re.DOTALL)
@@ -40,6 +44,8 @@ def read_process_folder(path: Path, source: str) -> list[Sighting]:
         sighting = read_saved(content, f"{source}/{name}", f"process {path.name}", source)
         if sighting is not None:
             found.append(sighting)
+    if found and found[0].value(keys.ENGINE) == VLLM:
+        vllm.put_key_variable(found[0], _variables((path / "environ").read_bytes()[:LARGEST]), f"{source}/environ")
     if not any(sighting.facts for sighting in found):
         raise InputError(source, "is no process that serves a model (its command line names no known engine)")
     return found
@@ -53,22 +59,26 @@ def is_environment(content: bytes) -> bool:
 
 def is_command_line(content: bytes) -> bool:
     """Whether bytes are a zero-separated command line of a server."""
-    return b"\0" in content and launch.server_words(_words(content)) is not None
+    return b"\0" in content and commands.starts_server(_words(content))
 
 
 def read_saved(content: bytes, source: str, name: str, group: str) -> Sighting | None:
     """Read a saved `cmdline` or `environ`; `None` if it is neither."""
     if is_command_line(content):
-        return launch.read_command(Command(1, _words(content)), source, name, group=group, kind=Kind.PROCESS)
+        return commands.read_command(Command(1, _words(content)), source, name, group=group, kind=Kind.PROCESS)
     if is_environment(content):
-        variables: dict[str, tuple[str, int | None]] = {}
-        for number, part in enumerate(_parts(content), 1):
-            variable, _, value = part.decode("utf-8", "backslashreplace").partition("=")
-            variables[variable] = (value, None if b"\0" in content else number)
         sighting = Sighting(source, Kind.PROCESS, name, group)
-        sighting.environment = launch.read_environment(variables, source, Seen.WHOLE)
+        sighting.environment = launch.read_environment(_variables(content), source, Seen.WHOLE)
         return sighting
     return None
+
+
+def _variables(content: bytes) -> dict[str, tuple[str, int | None]]:
+    variables: dict[str, tuple[str, int | None]] = {}
+    for number, part in enumerate(_parts(content), 1):
+        variable, _, value = part.decode("utf-8", "backslashreplace").partition("=")
+        variables[variable] = (value, None if b"\0" in content else number)
+    return variables
 
 
 def _words(content: bytes) -> list[str]:

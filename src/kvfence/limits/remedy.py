@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from kvfence.facts import keys
 from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
+from kvfence.facts.dialects.vllm import ENGINE as VLLM
 from kvfence.facts.model import DECODE, PREFILL, Deployment, Worker, serve_different_models
 from kvfence.facts.redact import clean
 from kvfence.limits.worker import MARGIN, Lacking, Size, capacity_of
@@ -186,13 +187,15 @@ def _shorten(group: list[Worker]) -> list[Step]:
     fitting = largest_context(group)
     if not fitting or fitting >= max((worker.value(keys.CONTEXT_LEN) or 0 for worker in group), default=0):
         return []
-    margin = 0 if all(worker.value(keys.ENGINE) == KVFENCE for worker in group) else MARGIN
+    engines = {worker.value(keys.ENGINE) for worker in group}
+    margin = 0 if engines <= {KVFENCE, VLLM} else MARGIN
+    flag = "--max-model-len" if engines == {VLLM} else "--context-length"
     longest = max(fitting - (margin + 1), 0)
     kept = f" (the engine keeps {margin} for the answer and a margin)" if margin else ""
     return [
         Step(
             (PREFILL, DECODE),
-            f"--context-length {fitting}",
+            f"{flag} {fitting}",
             f"the smallest pool holds {fitting:,} tokens in whole pages; the longest prompt is then "
             f"{longest:,} tokens{kept}",
         )

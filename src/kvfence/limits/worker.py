@@ -5,6 +5,11 @@ with `>=` (managers/tp_worker.py and managers/utils.py of every release from 0.4
 releases differ in is the pool term: decode context parallelism widens it, sliding-window pools bounded
 it for a while, and diffusion models take off a block. kvfence's own engine states its limit; it is not
 worked out here.
+
+vLLM's limit is its context alone: a prompt leaves room for one token at least, so `max_model_len` is the shortest
+length refused. Run on 0.32.0: with 8,192 and `max_tokens` 4 a prompt of 8,191 was answered with one token, one of 8,192
+refused with 400 ("max_tokens must be at least 1, got 0"). Its pool bounds nothing, because it does not start with one
+that holds less (`v1/core/kv_cache_utils.py` of 0.32.0).
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from typing import Any
 
 from kvfence.facts import keys
 from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
+from kvfence.facts.dialects.vllm import ENGINE as VLLM
 from kvfence.facts.fact import Evidence, Key
 from kvfence.facts.model import Worker
 from kvfence.knowledge.releases import Version, VersionRange
@@ -54,11 +60,14 @@ class Lacking:
     why: str = ""
 
 
-def capacity_of(worker: Worker) -> Size | Lacking:
+def capacity_of(worker: Worker) -> Size | Lacking:  # noqa: PLR0911 (one answer a kind of pool)
     """Give the KV tokens that one request of this worker may take."""
     pool = worker.get(keys.POOL_TOKENS) or worker.get(keys.FULL_POOL_TOKENS)
     if pool is None:
         return Lacking((keys.POOL_TOKENS,))
+    if worker.value(keys.ENGINE) == VLLM:  # it tells the tokens that all its ranks hold together
+        largest = worker.get(keys.LARGEST_POOL_TOKENS)
+        return Size(pool.value, pool.evidence, largest.value if largest is not None else None)
     if worker.value(keys.KV_SHARDING):
         return Lacking((keys.MAX_INPUT_LEN,), "pages are interleaved over ranks")
     tokens, largest = pool.value, worker.get(keys.LARGEST_POOL_TOKENS)
@@ -88,7 +97,7 @@ def _fits_anyway(worker: Worker, tokens: int) -> bool:
     return context is not None and context <= tokens
 
 
-def limit_of(worker: Worker) -> Size | Lacking:
+def limit_of(worker: Worker) -> Size | Lacking:  # noqa: PLR0911 (one answer an engine, or what it lacks)
     """Give the shortest prompt length that the worker refuses, in tokens."""
     told = worker.get(keys.MAX_INPUT_LEN)
     if told is not None:
@@ -96,6 +105,8 @@ def limit_of(worker: Worker) -> Size | Lacking:
     if worker.value(keys.ENGINE) == KVFENCE:
         return Lacking((keys.MAX_INPUT_LEN,), "the kvfence engine states its limit")
     capacity, context = capacity_of(worker), worker.get(keys.CONTEXT_LEN)
+    if worker.value(keys.ENGINE) == VLLM:
+        return Lacking((keys.CONTEXT_LEN,)) if context is None else Size(context.value, context.evidence)
     if isinstance(capacity, Lacking):
         missing = capacity.keys if context is not None else (*capacity.keys, keys.CONTEXT_LEN)
         return Lacking(missing, capacity.why)

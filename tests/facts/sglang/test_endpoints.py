@@ -102,7 +102,7 @@ def test_models_tell_the_length_for_clients() -> None:
 
 
 def test_models_of_another_engine_prove_no_engine() -> None:
-    found = told({"object": "list", "data": [{"id": "m", "owned_by": "vllm", "max_model_len": 4096}]})
+    found = told({"object": "list", "data": [{"id": "m", "owned_by": "someone", "max_model_len": 4096}]})
     assert value(found, keys.ENGINE) is None
 
 

@@ -100,7 +100,7 @@ def test_metrics_of_like_names_are_others() -> None:
 
 def test_exposition_is_told_by_its_head() -> None:
     assert is_metrics(sample("token_usage", 0))
-    assert not is_metrics("# TYPE vllm:usage gauge\n")
+    assert not is_metrics("# TYPE tgi:usage gauge\n")
     assert not is_metrics("sglang: a word in some text\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvfence.audit import guards
 from kvfence.audit.fenced import is_fenced, stated
 from kvfence.audit.rule import (
     SERVERS,
@@ -90,9 +91,13 @@ def exposure_window(limits: PairLimits) -> Outcome:
     if is_fenced(limits.pair.prefill):
         return _fenced_window(limits, fix)
     if off is False:
+        ends = (
+            "its guards refuse them at the door, and no client is served such a prompt"
+            if guards.has(limits.pair.prefill, guards.DOOR)
+            else "this release retires what prefill refuses, so decode waits for KV that never comes"
+        )
         return failed(
-            f"prefill refuses lengths {gap} that decode admits{part}; this release retires what prefill refuses, "
-            "so decode waits for KV that never comes",
+            f"prefill refuses lengths {gap} that decode admits{part}; {ends}",
             [*prefill.evidence, *decode.evidence],
             fix=fix,
             level=Level.HIGH,

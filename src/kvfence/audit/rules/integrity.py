@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from kvfence.audit import guards
 from kvfence.audit.fenced import disputed, is_fenced, stated
 from kvfence.audit.layout import compare_layout
 from kvfence.audit.rule import (
     BOTH,
     SERVERS,
     Outcome,
+    deployment_rule,
     failed,
     lack,
     lack_switch,
@@ -18,8 +20,9 @@ from kvfence.audit.rule import (
     worker_rule,
 )
 from kvfence.facts import keys
+from kvfence.facts.dialects.sglang import ENGINE as SGLANG
 from kvfence.facts.fact import Evidence, Fact
-from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Seen, Worker
+from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Deployment, Seen, Worker
 from kvfence.fence.mechanisms import PROPERTIES, SERVES, SWITCHES
 from kvfence.findings import Level
 from kvfence.knowledge import switches
@@ -306,3 +309,62 @@ def protection_off(worker: Worker) -> Outcome:
             [strange],
         )
     return passed(f"all {len(told)} mechanisms are on", told.values())
+
+
+@deployment_rule(
+    "KVF415",
+    "guards-absent",
+    Level.HIGH,
+    refs=("docs/sglang-plugin.md",),
+)
+def guards_absent(deployment: Deployment) -> Outcome:
+    """Ask whether every worker of a handoff has the guards, where one has them or they are required."""
+    workers = [worker for role in (PREFILL, DECODE) for worker in deployment.of_role(role) if _may_have_guards(worker)]
+    if not deployment.guards_required and not any(guards.names(worker) for worker in workers):
+        return not_applicable("no worker is known to run kvfence's SGLang plugin, and --require-guards is not given")
+    if not workers:
+        return not_applicable("no prefill or decode worker of SGLang is among the inputs")
+    active = [(worker, guards.names(worker)) for worker in workers]
+    lacking = [(worker, guards.ALL - names) for worker, names in active if names is not None and names < guards.ALL]
+    if lacking:
+        listed = "; ".join(f"{worker.name} lacks {', '.join(sorted(missing))}" for worker, missing in lacking)
+        return failed(
+            f"{listed}: decode refuses every handoff of a prefill without guards, and a decode without them commits any",
+            [worker.get(keys.GUARDS) for worker, _ in lacking],
+            fix=("install kvfence beside SGLang on every prefill and decode worker, and let SGLANG_PLUGINS name it",),
+            about=[worker for worker, _ in lacking],
+        )
+    unseen = [missing for worker, names in active if names is None for missing in lack(worker, keys.GUARDS)]
+    if unseen:
+        return unknown("not every worker is known to have the guards", unseen)
+    return passed("every prefill and decode worker has all guards", [worker.get(keys.GUARDS) for worker in workers])
+
+
+def _may_have_guards(worker: Worker) -> bool:
+    """Whether a worker is of SGLang, or of an engine that is not known."""
+    return worker.value(keys.ENGINE) in (SGLANG, None)
+
+
+@worker_rule("KVF416", "guards-weakened", Level.MEDIUM, roles=(PREFILL, DECODE), refs=("docs/sglang-plugin.md",))
+def guards_weakened(worker: Worker) -> Outcome:
+    """Ask whether the guards let pass what they are there to stop."""
+    active = guards.names(worker)
+    if not active:
+        return not_applicable("it is not known to run kvfence's SGLang plugin")
+    silent, untried = worker.get(keys.GUARDS_SILENT_PEER), worker.get(keys.GUARDS_UNTRIED)
+    if silent is None or untried is None:
+        return unknown("how the guards are set is not known", lack(worker, keys.GUARDS_SILENT_PEER))
+    if silent.value != guards.DENY and worker.role == DECODE:
+        return failed(
+            "it commits handoffs of which prefill states nothing",
+            [silent],
+            fix=("take KVFENCE_SGLANG_SILENT_PEER off once every prefill worker has the guards",),
+            level=Level.HIGH,
+        )
+    if untried.value:
+        return failed(
+            f"it was started with what the guards were never run with: {untried.value}",
+            [untried],
+            fix=("read in docs/sglang-plugin.md what is not known of each, and watch the guards' counts",),
+        )
+    return passed("a handoff of which prefill states nothing is refused, and nothing untried is in use", [silent])

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from kvfence.audit.fenced import is_fenced
 from kvfence.audit.rule import Outcome, deployment_rule, failed, not_applicable, passed, unknown
 from kvfence.audit.rules.version import hands_off, release_hands_off
+from kvfence.audit.vllm import is_vllm, refusals_unread, waits_unseen
 from kvfence.facts import keys
 from kvfence.facts.fact import Evidence
 from kvfence.facts.happenings import Answer, Finish, Refusal, Wait
@@ -54,6 +55,9 @@ def rejected_then_answered(deployment: Deployment) -> Outcome:
     workers = [w for w in workers if not is_fenced(w) or hands_off(w) is not False]
     if not workers:
         return not_applicable("what the kvfence engine refuses, it refuses before any handoff begins (KVF201)")
+    if all(is_vllm(worker) for worker in workers):
+        return refusals_unread(workers)
+    workers = [w for w in workers if not is_vllm(w)]
     decode = list(deployment.of_role(DECODE))
     found = _Found(_legs_by_length(decode))
     for worker in workers:
@@ -135,7 +139,7 @@ def _sort_refusals(worker: Worker, decode: list[Worker], found: _Found) -> None:
     by_room = {f.room: f for w in decode for f in w.happenings.finishes if f.room is not None and f.prompt_tokens != 1}
     limits = [(limit_of(w), w) for w in decode]
     for refusal in worker.happenings.refusals:
-        off = release_hands_off(refusal.release)
+        off = False if refusal.guarded else release_hands_off(refusal.release)
         if off is False or refusal.answer is Answer.REFUSED or _refused_by_decode(refusal, limits):
             continue  # nothing was handed off, or decode held a placeholder of its own
         end = _end_of(refusal, ends.get(refusal.rid or "", ()))
@@ -218,8 +222,12 @@ def decode_left_waiting(deployment: Deployment) -> Outcome:
     workers = [w for w in deployment.workers if w.role in (DECODE, None)]
     if not workers:
         return not_applicable("no decode worker is among the inputs")
+    if all(is_vllm(worker) for worker in workers):
+        return waits_unseen(workers)
     waits = [wait for worker in workers for wait in worker.happenings.waits]
-    refusals = [r for w in deployment.workers if w.role in (PREFILL, None) for r in w.happenings.refusals]
+    refusals = [
+        r for w in deployment.workers if w.role in (PREFILL, None) for r in w.happenings.refusals if not r.guarded
+    ]
     after_refusal = _after_refusals(waits, refusals)
     left = [wait for wait in waits if wait.seconds is not None or id(wait) in after_refusal]
     if left:

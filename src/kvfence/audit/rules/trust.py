@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
-
+from kvfence.audit import guards
+from kvfence.audit.reach import fenced_off, is_loopback
 from kvfence.audit.rule import (
     SERVERS,
     Outcome,
@@ -22,27 +22,10 @@ from kvfence.knowledge.releases import Version
 
 # The last release whose bootstrap server is given no address to listen on (disaggregation/common/conn.py:415 of 0.5.1).
 IGNORES_HOST = Version.parse("0.5.1.post3")
+# The first release whose decode role takes a request without a transfer, and the releases in which it was seen what for.
+TAKES_PRETENCE = Version.parse("0.4.7.post1")
+PRETENCE_RUN_ON = "0.5.18 to 0.5.23"
 FENCE_BOOTSTRAP = "let only decode workers reach this port (a network policy, or a network of their own)"
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _fenced(worker: Worker) -> Outcome | None:
-    """Say who can reach a worker, if not everyone, or if that is not known; `None` if everyone can."""
-    key, host = worker.get(keys.API_KEY_SET), worker.get(keys.HOST)
-    if host is not None and _loopback(host.value):
-        return passed(f"only processes on its own host reach it ({host.value})", [host])
-    if key is not None and key.value:
-        return passed("only holders of its key reach it, such as the router", [key])
-    if key is None or host is None:
-        unseen = [k for k in (keys.API_KEY_SET, keys.HOST) if worker.get(k) is None]
-        return unknown("who reaches it is not known", lack(worker, *unseen))
-    return None
 
 
 @worker_rule(
@@ -65,7 +48,7 @@ def bootstrap_port_exposed(worker: Worker) -> Outcome:
     host = worker.get(keys.BOOTSTRAP_HOST) or worker.get(keys.HOST)
     if host is None:
         return unknown("the address of the bootstrap server is not known", lack(worker, keys.BOOTSTRAP_HOST))
-    if _loopback(host.value):
+    if is_loopback(host.value):
         if worker.get(keys.BOOTSTRAP_HOST) is None and (release is None or release.value.lo <= IGNORES_HOST):
             return unknown(
                 "whether this release's bootstrap server keeps to --host is not known",
@@ -83,7 +66,7 @@ def bootstrap_port_exposed(worker: Worker) -> Outcome:
 @worker_rule("KVF702", "api-key-missing", Level.LOW, roles=SERVERS, refs=("sglang 0.5.23 utils/auth.py:92",))
 def api_key_missing(worker: Worker) -> Outcome:
     """Ask whether whoever reaches a worker may use it."""
-    fenced = _fenced(worker)
+    fenced = fenced_off(worker)
     if fenced is not None:
         return fenced
     return failed(
@@ -129,16 +112,34 @@ def secret_in_input(worker: Worker) -> Outcome:
 )
 def client_controlled_handoff_fields(worker: Worker) -> Outcome:
     """Ask whether anyone but the router can say with whom a request is handed off."""
-    fenced = _fenced(worker)
+    fenced = fenced_off(worker)
     if fenced is not None:
         return fenced
+    what = f"it listens on {worker.value(keys.HOST)} without a key and takes bootstrap_host, bootstrap_port and bootstrap_room from any request"
+    fix = (
+        "let only the router reach it, with a key",
+        "let the router or a gateway in front strip these fields, rid and mm_hashes from what clients send",
+    )
+    evidence = [worker.get(keys.HOST), worker.get(keys.API_KEY_SET)]
+    if not _answers_without_transfer(worker):
+        return failed(what, evidence, fix=fix)
     return failed(
-        f"it listens on {worker.value(keys.HOST)} without a key and takes bootstrap_host, bootstrap_port and bootstrap_room from any request",
-        [worker.get(keys.HOST), worker.get(keys.API_KEY_SET)],
-        fix=(
-            "let only the router reach it, with a key",
-            "let the router or a gateway in front strip these fields, rid and mm_hashes from what clients send",
-        ),
+        f"{what}: one that asks for no transfer, as health checks do, is answered from pages that nobody wrote for it, be they "
+        f"another request's (seen on {PRETENCE_RUN_ON})",
+        [*evidence, worker.get(keys.VERSION)],
+        fix=(*fix, "or run kvfence's SGLang plugin, whose door refuses such requests (docs/sglang-plugin.md)"),
+        level=Level.HIGH,
+    )
+
+
+def _answers_without_transfer(worker: Worker) -> bool:
+    """Whether a worker is known to answer any request that says there is nothing to transfer."""
+    release = worker.value(keys.VERSION)
+    return (
+        worker.role == DECODE
+        and release is not None
+        and release.decide(lambda version: version >= TAKES_PRETENCE) is True
+        and not guards.has(worker, guards.DOOR)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvfence.audit import guards
 from kvfence.audit.fenced import is_fenced, stated
 from kvfence.audit.rule import (
     SERVERS,
@@ -34,6 +35,8 @@ def hands_off(worker: Worker) -> bool | None:
     if is_fenced(worker):
         admission = stated(worker, "admission")
         return None if admission is None else not admission.value
+    if guards.has(worker, guards.DOOR):
+        return False
     return release_hands_off(worker.value(keys.VERSION))
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 from kvfence.facts import keys
 from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
 from kvfence.facts.dialects.sglang import ENGINE as SGLANG
+from kvfence.facts.dialects.vllm import ENGINE as VLLM
 from kvfence.facts.fact import Evidence, Fact, Key
 from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Kind, Sighting
 from kvfence.facts.redact import clean
@@ -20,7 +21,11 @@ ENDPOINTS: tuple[tuple[str, str | None], ...] = (
     ("/model_info", "/get_model_info"),
     ("/v1/loads", None),
     ("/metrics", None),
+    ("/version", None),
 )
+# What an engine does not answer, so that its absence says nothing.
+UNANSWERED = {VLLM: frozenset({"/server_info", "/model_info", "/v1/loads"})}
+ONLY_OF = {"/version": VLLM}
 
 Document = dict[str, Any]
 Cite = Callable[[str, object], Evidence]
@@ -59,7 +64,7 @@ def read_models(document: Document, sighting: Sighting) -> None:
     for index, model in enumerate(document["data"]):
         if not isinstance(model, dict):
             continue
-        owner = next((engine for engine in (SGLANG, KVFENCE) if model.get("owned_by") == engine), None)
+        owner = next((engine for engine in (SGLANG, KVFENCE, VLLM) if model.get("owned_by") == engine), None)
         if owner is not None:
             sighting.put(keys.ENGINE, Fact(owner, (cite(f"/data/{index}/owned_by", owner),)))
         if model.get("parent") is None:

@@ -1,4 +1,4 @@
-"""Read Prometheus metrics of SGLang, and of an engine that names them alike: live, or saved to a file."""
+"""Read Prometheus metrics of SGLang, of an engine that names them alike, and of vLLM: live, or saved to a file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kvfence.facts import keys
 from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
 from kvfence.facts.dialects.sglang import ENGINE as SGLANG
+from kvfence.facts.dialects.vllm import metrics as vllm
 from kvfence.facts.fact import Evidence, Fact
 from kvfence.facts.model import DECODE, PREFILL, UNIFIED, Kind, Sighting
 from kvfence.facts.redact import clean
@@ -24,9 +25,11 @@ _NAMES = (
     "num_retracted_reqs",
 )
 _PREFIXES = {"sglang:": SGLANG, "kvfence_": KVFENCE}
-_READ = tuple(f"{prefix}{name}" for prefix in _PREFIXES for name in _NAMES)
+_READ = (*(f"{prefix}{name}" for prefix in _PREFIXES for name in _NAMES), *vllm.NAMES)
 # Of kvfence's own only these are of a worker: other programs of it have metrics too.
-_SAMPLE = re.compile(rf"(?m)^(?:# (?:HELP|TYPE) )?(?:sglang:\w+|kvfence_(?:{'|'.join(_NAMES)}))(?:\{{[^\n]*\}})? \S")
+_SAMPLE = re.compile(
+    rf"(?m)^(?:# (?:HELP|TYPE) )?(?:(?:sglang|vllm):\w+|kvfence_(?:{'|'.join(_NAMES)}))(?:\{{[^\n]*\}})? \S"
+)
 _LOG_STAMP = re.compile(r"(?m)^.{0,80}\[\d{4}-\d\d-\d\d \d\d:")
 
 
@@ -48,6 +51,10 @@ def read_metrics(text: str, source: str, name: str, group: str) -> Sighting:
     sighting = Sighting(source, Kind.METRICS, name, group)
     pools: list[tuple[int, Evidence]] = []
     for sample in _samples(text, source):
+        if sample.name in vllm.NAMES:
+            pool = vllm.read_sample(sighting, sample.name, sample.value, sample.labels, sample.evidence)
+            pools += [pool] if pool is not None else []
+            continue
         role = {"prefill": PREFILL, "decode": DECODE, "unified": UNIFIED, "null": UNIFIED}.get(
             sample.labels.get("engine_type", "")
         )

@@ -60,7 +60,7 @@ def _guards(release: str, settings: Settings) -> list[Guard]:
     """Make the guards, in the order of `TARGETS`."""
     engine, tally, limits = Engine(), Tally(), Limits(settings.prefill_limit)
     notices = Notices(engine, tally)
-    door = Door(engine, limits, notices, tally, settings.fake_tokens)
+    door = Door(engine, limits, notices, tally)
     coverage = Coverage(engine, limits, notices, tally, settings.silent_peer)
     batches = Batches(engine, tally, settings.batch_bytes)
     presence = Presence(release, settings, limits, tally)

@@ -18,27 +18,26 @@ from kvfence.plugin.sglang.tally import Tally
 class Batch(NamedTuple):
     """Operations of one transfer call: addresses of the source and of the target, and lengths in bytes."""
 
-    sources: list[int]
-    targets: list[int]
-    lengths: list[int]
+    sources: Sequence[int]
+    targets: Sequence[int]
+    lengths: Sequence[int]
 
 
 def bounded(sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int], most: int) -> Iterator[Batch]:
     """Cut operations into batches of at most `most` bytes; an operation that is longer is cut itself."""
-    batch, room = Batch([], [], []), most
+    pieces: list[tuple[int, int, int]] = []
+    room = most
     for source, target, length in zip(sources, targets, lengths, strict=True):
         done = 0
         while done < length:
-            piece = min(length - done, room)
-            batch.sources.append(source + done)
-            batch.targets.append(target + done)
-            batch.lengths.append(piece)
-            done, room = done + piece, room - piece
+            size = min(length - done, room)
+            pieces.append((source + done, target + done, size))
+            done, room = done + size, room - size
             if room == 0:
-                yield batch
-                batch, room = Batch([], [], []), most
-    if batch.lengths:
-        yield batch
+                yield Batch(*map(list, zip(*pieces, strict=True)))
+                pieces, room = [], most
+    if pieces:
+        yield Batch(*map(list, zip(*pieces, strict=True)))
 
 
 class Batches:
@@ -70,13 +69,14 @@ class Batches:
         """Stand before `MooncakeTransferEngine.batch_transfer_sync`.
 
         A transfer that ends early returns 0: any other value makes the engine give up the whole decode worker. The
-        room has failed already, and `send_row` sees to it that no row and no success follows.
+        room has failed already, and `send_row` sees to it that no row and no success follow.
         """
-        batches = bounded(sources, targets, lengths, self._most)
-        for number, batch in enumerate(batches):
-            if number == 1:
-                self._tally.count("batches_split")
-            if number and self._failed():
+        whole = sum(lengths) <= self._most
+        if not whole:
+            self._tally.count("batches_split")
+        batches = [Batch(sources, targets, lengths)] if whole else bounded(sources, targets, lengths, self._most)
+        for batch in batches:
+            if self._failed():
                 self._tally.count("batches_cut")
                 return 0
             if result := call(mooncake, session, *batch):
@@ -86,7 +86,7 @@ class Batches:
     def send_row(self, send_aux: Callable[..., int], manager: Any, req: Any, *where: Any, **how: Any) -> int:
         """Stand before `send_aux`: the row of a room that has failed is not sent, and decode is told of no success."""
         if self._engine.has_failed(manager, req.room):
-            return -1
+            return self._engine.unsent_row(manager)
         return send_aux(manager, req, *where, **how)
 
     def _failed(self) -> bool:

@@ -34,14 +34,15 @@ class Coverage:
         self, send: Callable[..., None], scheduler: Any, req: Any, last_chunk: bool = False, end_idx: int | None = None
     ) -> None:
         """Stand before `send_kv_chunk`, which knows the range that is about to be sent."""
-        first = getattr(req, "kvfence_first_sent", None)
-        if first is None or req.start_send_idx < first:
-            req.kvfence_first_sent = req.start_send_idx
+        if getattr(req, "kvfence_sent_to", None) != req.start_send_idx:
+            # The first chunk, or not the next one: nothing before it is known to have been sent.
+            req.kvfence_sent_from = req.start_send_idx
         if not last_chunk:
             send(scheduler, req, last_chunk=last_chunk, end_idx=end_idx)
+            req.kvfence_sent_to = req.start_send_idx
             return
         end = end_idx if end_idx is not None else min(self._engine.computed(req), len(req.origin_input_ids))
-        self._scheduler, self._sending = scheduler, (req, req.kvfence_first_sent, end)
+        self._scheduler, self._sending = scheduler, (req, req.kvfence_sent_from, end)
         send(scheduler, req, last_chunk=last_chunk, end_idx=end_idx)
         if self._sending is not None:
             # The engine returns without a word if decode's own prefix reaches beyond what prefill computed.
@@ -68,7 +69,7 @@ class Coverage:
         req, buffers, index = decode_req.req, queue.metadata_buffers, decode_req.metadata_buffer_index
         room = int(buffers.bootstrap_room[index][0])
         # A row that has not arrived, or that is another room's, is the engine's own case; it has its own words for it.
-        if self._engine.pretends(req, queue.scheduler) or room in (0, -1) or room != (req.bootstrap_room or 0):
+        if self._engine.pretends(req, queue.scheduler) or room == 0 or room != (req.bootstrap_room or 0):
             return commit(queue, decode_req)
         row = buffers.cached_tokens[index]
         stated = Statement.read(row[_ROW].tolist())
@@ -83,7 +84,7 @@ class Coverage:
             self._tally.count("committed" if reason is None else "disagreed")
         if reason is None:
             return commit(queue, decode_req)
-        logger.error("kvfence: handoff of request %s, room %s, is not committed: %s", req.rid, room, reason)
+        logger.error("kvfence: handoff of request %r, room %d, is not committed: %s", req.rid, room, reason)
         self._engine.end(req, Verdict(SERVER_ERROR, f"The handoff of this request was not committed: {reason}."))
         decode_req.kv_receiver.clear()
         decode_req.kv_receiver = None
@@ -102,7 +103,7 @@ class Coverage:
         reason = (
             f"The handoff of this request came to nothing: prefill computed {end} tokens, fewer than decode asked for."
         )
-        logger.error("kvfence: request %s: %s", req.rid, reason)
+        logger.error("kvfence: request %r: %s", req.rid, reason)
         req.disagg_kv_sender.abort()
         self._notices.refuse(
             scheduler.disagg_prefill_bootstrap_queue.kv_manager, req.bootstrap_room, Verdict(SERVER_ERROR, reason)

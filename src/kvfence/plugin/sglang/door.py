@@ -18,12 +18,13 @@ from kvfence.plugin.sglang.tally import Tally
 class Door:
     """The guards of the first queue of each role."""
 
-    def __init__(self, engine: Engine, limits: Limits, notices: Notices, tally: Tally, fake_tokens: int) -> None:
+    def __init__(self, engine: Engine, limits: Limits, notices: Notices, tally: Tally) -> None:
         self._engine = engine
         self._limits = limits
         self._notices = notices
         self._tally = tally
-        self._fake_tokens = fake_tokens
+        self._served = False
+        """Whether this decode rank has admitted a request with a transfer: only then its pages hold anything."""
 
     def prefill(self, add: Callable[..., None], queue: Any, req: Any, num_kv_heads: int) -> None:
         """Stand before `PrefillBootstrapQueue.add`, and tell decode of every refusal."""
@@ -39,7 +40,10 @@ class Door:
             add(queue, req, num_kv_heads)
             # The engine's own look at the capacity of the pool comes within `add`, and ends a request there.
             verdict = self._engine.verdict(req) if len(queue.queue) == waiting else None
-        if verdict is not None and not self._engine.pretends(req, queue.scheduler):
+        if verdict is None or self._engine.pretends(req, queue.scheduler):
+            return
+        # Who names another request's room must not end that one.
+        if not self._engine.room_is_taken(queue, req.bootstrap_room):
             self._notices.refuse(queue.kv_manager, req.bootstrap_room, verdict)
 
     def decode(self, add: Callable[..., None], queue: Any, req: Any, is_retracted: Any = False, **how: Any) -> None:
@@ -60,13 +64,15 @@ class Door:
         length = len(req.origin_input_ids)
         if not self._engine.pretends(req, scheduler):
             limit = self._limits.for_prefill_of(req)
-            return None if limit is None or length < limit else Verdict(BAD_REQUEST, _too_long(length, limit))
-        if max(length, req.sampling_params.max_new_tokens or 0) <= self._fake_tokens:
+            if limit is not None and length >= limit:
+                return Verdict(BAD_REQUEST, _too_long(length, limit))
+            self._served = True
+            return None
+        # A health check is one token, and one more. A warm-up is longer, and comes before the pages hold anything.
+        if not self._served or (length <= 1 and req.sampling_params.max_new_tokens == 1 and not req.return_logprob):
             return None
         self._tally.count("pretence_refused")
-        return Verdict(
-            BAD_REQUEST, "A request without a transfer of KV is for health checks only, and this one is longer."
-        )
+        return Verdict(BAD_REQUEST, "A request without a transfer of KV is for health checks only, and this is none.")
 
 
 def _too_long(length: int, limit: int) -> str:

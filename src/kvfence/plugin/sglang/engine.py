@@ -6,6 +6,7 @@ releases from 0.5.11 to 0.5.23. `signatures.py` holds the functions to what was 
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
 import re
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ NAMES: Final = (
 )
 """What is used as it is, beside the functions that are guarded."""
 
+_COUNT_FRAME: Final = 7
+"""Of a decode rank's announcement: how many ranks will announce themselves for the room."""
 _MARKED: Final = re.compile(rb"\+\d+")
 
 
@@ -72,6 +75,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._poll, self._fake_host, self._prepare_abort, self._abort = (resolve(name) for name in NAMES)
+        self._sockets: dict[tuple[str, int], Any] = {}
 
     # --- requests
 
@@ -108,9 +112,9 @@ class Engine:
 
     def computed(self, req: Any) -> int:
         """Give how many leading tokens of a request prefill has computed so far."""
-        if hasattr(req, "extend_end"):  # from 0.5.21 on
+        if hasattr(req, "extend_end"):  # from 0.5.22 on
             return int(req.extend_end)
-        if hasattr(req, "extend_range"):  # 0.5.15 to 0.5.20
+        if hasattr(req, "extend_range"):  # 0.5.15 to 0.5.21
             return int(req.extend_range.end)
         if hasattr(req, "fill_len"):  # 0.5.13 and 0.5.14
             return int(req.fill_len)
@@ -122,17 +126,25 @@ class Engine:
 
     def retire(self, scheduler: Any, req: Any, verdict: Verdict) -> None:
         """End a request that holds nothing, and answer its client."""
-        own = self.verdict(req)
-        if own is not None and hasattr(scheduler, "retire_unadmitted_request"):  # from 0.5.21 on
+        if self.verdict(req) is None:
+            self.end(req, verdict)
+        if hasattr(scheduler, "retire_unadmitted_request"):  # from 0.5.21 on
             scheduler.retire_unadmitted_request(req)
             return
+        # What that function does besides answering: a streaming session has one request at a time, a beam group has
+        # members, and the cache may have begun to fetch a prefix.
+        session = getattr(req, "session", None)
+        if session is not None and getattr(session, "streaming", False):
+            session.abort_req()
+            req.session = None
+        beams: Any = getattr(scheduler, "beam_coordinator", None)
+        if hasattr(beams, "retire_group"):
+            beams.retire_group(req)
         cache: Any = getattr(scheduler, "tree_cache", None)
         if getattr(scheduler, "enable_hicache_storage", False) and hasattr(cache, "release_aborted_request"):
             cache.release_aborted_request(req.rid)
-        if own is None:
-            self.end(req, verdict)
-        elif isinstance(getattr(req, "to_finish", None), self._abort):
-            req.finished_reason = req.to_finish
+        if isinstance(getattr(req, "to_finish", None), self._abort):
+            req.finished_reason = req.finished_reason or req.to_finish
         req.to_finish = None
         getattr(scheduler, "output_streamer", scheduler).stream_output([req], req.return_logprob)
 
@@ -154,6 +166,14 @@ class Engine:
         status = manager.request_status.get(room)
         return status is None or status == self._poll.Failed
 
+    def unsent_row(self, manager: Any) -> int:
+        """Give what `send_aux` returns for a row of a failed room that it did not send.
+
+        From 0.5.20 on the engine itself calls no failed room a success, and takes an error for writes still under way,
+        for which decode would hold its pages. Before, only an error keeps it from calling the room a success.
+        """
+        return 0 if hasattr(manager, "conclude_transfer") else -1
+
     def announced(self, manager: Any, room: int) -> Announced:
         """Give the decode ranks that have announced pages for a room."""
         infos = list((manager.transfer_infos.get(room) or {}).values())
@@ -164,6 +184,17 @@ class Engine:
         ]
         return Announced(ranks, complete=bool(infos) and len(infos) >= int(infos[0].required_dst_info_num))
 
+    def room_is_taken(self, queue: Any, room: object) -> bool:
+        """Whether a request that prefill has admitted, and not yet handed off, is under this room."""
+        scheduler = queue.scheduler
+        held = (
+            queue.queue,
+            getattr(scheduler, "waiting_queue", ()),
+            getattr(scheduler, "disagg_prefill_inflight_queue", ()),
+            [getattr(scheduler, "chunked_req", None)],
+        )
+        return any(req is not None and req.bootstrap_room == room for reqs in held for req in reqs or ())
+
     def drop_announcements(self, manager: Any, room: int) -> None:
         """Drop what was announced for a refused room; no sender exists that would."""
         manager.transfer_infos.pop(room, None)
@@ -172,19 +203,36 @@ class Engine:
     def send_failed(self, manager: Any, room: int, target: tuple[str, int], reason: str | None) -> None:
         """Send a decode rank the engine's own status message: this room has failed."""
         failed = self._poll.Failed
+        # A reason may quote a client, who may have sent what no encoding has.
+        frame = None if reason is None else reason.encode(errors="replace")
         if not hasattr(
             manager, "send_kv_status_message"
         ):  # up to 0.5.19, where a fourth frame ends the receiving thread
             rank = manager.attn_tp_rank * (manager.pp_size * manager.attn_cp_size)
             rank += manager.pp_rank * manager.attn_cp_size + manager.attn_cp_rank
-            manager.sync_status_to_decode_endpoint(*target, room, int(failed), rank)
-        elif reason is None or manager.kv_status_msg_carries_reason:
-            manager.send_kv_status_message(targets=[target], bootstrap_room=room, status=failed, failure_reason=reason)
+            self._send(manager, target, [str(number).encode() for number in (room, int(failed), rank)])
+        elif frame is None or manager.kv_status_msg_carries_reason:
+            told = None if frame is None else frame.decode()
+            manager.send_kv_status_message(targets=[target], bootstrap_room=room, status=failed, failure_reason=told)
         else:
             frames = manager._encode_kv_status_message(bootstrap_room=room, status=failed, failure_reason=None)  # noqa: SLF001
-            address = resolve("utils.network.NetworkAddress")(*target)
-            frames.append(reason.encode())
+            self._send(manager, target, [*frames, frame])
+
+    def _send(self, manager: Any, target: tuple[str, int], frames: list[bytes]) -> None:
+        """Send a message to a decode rank from the thread of the notices."""
+        address = resolve("utils.network.NetworkAddress")(*target)
+        if hasattr(manager, "_send_multipart_locked"):  # from 0.5.17 on
             manager._send_multipart_locked(address.to_tcp(), frames, is_ipv6=address.is_ipv6)  # noqa: SLF001
+            return
+        # Before, the engine's sockets belong to its transfer threads, and one socket is not for two threads.
+        if target not in self._sockets:
+            zmq = importlib.import_module("zmq")
+            socket = zmq.Context.instance().socket(zmq.PUSH)
+            for option, value in ((zmq.LINGER, 0), (zmq.SNDTIMEO, 1000), (zmq.IPV6, int(address.is_ipv6))):
+                socket.setsockopt(option, value)
+            socket.connect(address.to_tcp())
+            self._sockets[target] = socket
+        self._sockets[target].send_multipart(frames)
 
     def mark_guarded(self, receiver: Any) -> None:
         """Let decode's announcement say that it takes a reason: the count in it is written `+1` instead of `1`."""
@@ -194,5 +242,5 @@ class Engine:
     def read_announcement(self, from_zmq: Any, kind: Any, frames: list[bytes]) -> Any:
         """Stand before `TransferInfo.from_zmq`: see whether the announcement is of a guarded decode rank."""
         info = from_zmq(kind, frames)
-        info.kvfence_guarded = any(_MARKED.fullmatch(frame) for frame in frames[4:])
+        info.kvfence_guarded = len(frames) > _COUNT_FRAME and bool(_MARKED.fullmatch(frames[_COUNT_FRAME]))
         return info

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 logger = logging.getLogger(__name__)
+
+
+MOST_WORKERS: Final = 4096
 
 
 class Limits:
@@ -29,6 +32,8 @@ class Limits:
         address = _address(req)
         if limit <= self.learned.get(address, 0):
             return
+        if len(self.learned) >= MOST_WORKERS and address not in self.learned:
+            return  # a client can spell an address in many ways
         self.learned[address] = limit
         if self.configured is not None and self.configured < limit:
             logger.warning(

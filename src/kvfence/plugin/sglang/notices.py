@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,12 @@ logger = logging.getLogger(__name__)
 
 REASON: Final = "kvfence-refused:"
 """Begins a reason that travels with a status message: `kvfence-refused:STATUS:TEXT`."""
+MOST_CHARACTERS: Final = 2000
+"""Of a reason: it may quote a client's own words."""
+_STATUSES: Final = "|".join(str(int(status)) for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
+_TOLD: Final = re.compile(
+    rf"Decode transfer failed for request [^\n]{{0,1000}}?{REASON}(?P<status>{_STATUSES}):(?P<text>.*)", re.DOTALL
+)
 KEEP_SECONDS: Final = 600.0
 MOST_ROOMS: Final = 65_536
 SETTLE_SECONDS: Final = (0.0, 0.01, 0.25)
@@ -47,33 +54,44 @@ class Notices:
         self._clock = clock
         self._rooms: dict[int, _Refused] = {}
         self._looks: list[tuple[float, int]] = []
+        self._done: list[tuple[Any, int]] = []
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def refuse(self, manager: Any, room: int | None, verdict: Verdict) -> None:
+    def refuse(self, manager: Any, room: object, verdict: Verdict) -> None:
         """Remember that a room was refused, for `KEEP_SECONDS` and in a flood for less: the oldest go first."""
-        if room is None:
+        if not isinstance(room, int) or not hasattr(manager, "transfer_infos"):  # a strange room, or no real transfer
             return
+        short = verdict._replace(message=verdict.message[:MOST_CHARACTERS])
         with self._wake:
+            self._rooms.pop(room, None)
             self._drop_old()
-            self._rooms[room] = _Refused(manager, verdict, self._clock())
+            self._rooms[room] = _Refused(manager, short, self._clock())
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="kvfence-notices", daemon=True)
                 self._thread.start()
             self._look_soon(room)
 
-    def forget(self, room: int | None) -> None:
+    def forget(self, room: object) -> None:
         """Drop a room that a new request uses again."""
-        if room is not None:
+        if isinstance(room, int):
             with self._wake:
                 self._rooms.pop(room, None)
 
     def announcement(self, from_zmq: Callable[..., Any], kind: Any, frames: list[bytes]) -> Any:
-        """Stand before `TransferInfo.from_zmq`, by which a decode rank's announcement of its pages is read."""
+        """Stand before `TransferInfo.from_zmq`, by which a decode rank's announcement of its pages is read.
+
+        The engine's thread that calls this keeps announcements in a table without a lock. So what is to leave the table
+        leaves it here, in that thread, and never the room that it is about to write.
+        """
         info = self._engine.read_announcement(from_zmq, kind, frames)
         with self._wake:
+            done, self._done = self._done, [(manager, room) for manager, room in self._done if room == info.room]
             if info.room in self._rooms:
                 self._look_soon(info.room)
+        for manager, room in done:
+            if room != info.room:
+                self._engine.drop_announcements(manager, room)
         return info
 
     def look(self) -> float | None:
@@ -102,36 +120,44 @@ class Notices:
 
     def _run(self) -> None:
         while True:
-            due = self.look()
-            with self._wake:
-                # A look that was asked for in between has put itself first.
-                if not self._looks or self._looks[0][0] > self._clock():
-                    self._wake.wait(None if due is None else max(0.0, due - self._clock()))
+            try:
+                due = self.look()
+                with self._wake:
+                    # A look that was asked for in between has put itself first.
+                    if not self._looks or self._looks[0][0] > self._clock():
+                        self._wake.wait(None if due is None else max(0.0, due - self._clock()))
+            except Exception:
+                logger.exception("kvfence: the thread of the notices goes on after")
 
     def _answer(self, room: int, refused: _Refused) -> None:
         """Tell each decode rank that has announced itself, once."""
-        try:
-            announced = self._engine.announced(refused.manager, room)
-            for rank in announced.ranks:
-                if rank.target not in refused.told:
-                    text = f"{REASON}{refused.verdict.status}:{refused.verdict.message}" if rank.takes_reason else None
-                    self._engine.send_failed(refused.manager, room, rank.target, text)
-                    refused.told.add(rank.target)
-                    self._tally.count("notices")
-            if announced.complete:
-                self._engine.drop_announcements(refused.manager, room)
-                with self._wake:
-                    if self._rooms.get(room) is refused:
-                        del self._rooms[room]
-        except Exception:
-            # One peer that cannot be reached must not silence the answers to others.
-            logger.exception("kvfence: decode could not be told that room %s was refused", room)
+        announced = self._engine.announced(refused.manager, room)
+        text = f"{REASON}{refused.verdict.status}:{refused.verdict.message}"
+        for rank in announced.ranks:
+            if rank.target in refused.told:
+                continue
+            try:
+                self._engine.send_failed(refused.manager, room, rank.target, text if rank.takes_reason else None)
+            except Exception:
+                # One peer that cannot be reached must not silence the answers to others.
+                logger.exception("kvfence: a decode rank could not be told that room %d was refused", room)
+                continue
+            refused.told.add(rank.target)
+            self._tally.count("notices")
+        if announced.complete:
+            with self._wake:
+                self._done.append((refused.manager, room))
+                if self._rooms.get(room) is refused:
+                    del self._rooms[room]
 
 
 def told_reason(orig: Callable[..., Any], req: Any, error_message: str, status_code: Any = None, **rest: Any) -> Any:
-    """Stand before `prepare_abort`: give a request of decode the error that prefill ended its own leg with."""
-    _, mark, told = (error_message or "").partition(REASON)
-    status, _, text = told.partition(":")
-    if mark and status.isascii() and status.isdigit() and int(status) in HTTPStatus._value2member_map_:
-        return orig(req, text, status_code=HTTPStatus(int(status)), **rest)
-    return orig(req, error_message, status_code=status_code, **rest)
+    """Stand before `prepare_abort`: give a request of decode the error that prefill ended its own leg with.
+
+    Errors quote what clients send, so a reason counts only where the engine puts one: after its own words on a failed
+    transfer. And it is an error, whatever it says.
+    """
+    told = _TOLD.match(error_message or "")
+    if told is None:
+        return orig(req, error_message, status_code=status_code, **rest)
+    return orig(req, told["text"], status_code=HTTPStatus(int(told["status"])), **rest)

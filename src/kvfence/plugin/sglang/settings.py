@@ -35,8 +35,6 @@ class Settings:
         prefill_limit: shortest prompt, in tokens, that decode refuses on behalf of prefill; `None` to learn it.
         silent_peer: see `SilentPeer`.
         batch_bytes: most bytes of one transfer call, so the most that a failed call leaves in doubt.
-        fake_tokens: most tokens of the prompt, and of the answer, of a request whose transfer is a pretence. SGLang's
-            warm-up has 4 and 8, its health check 1 and 1 (entrypoints/http_server.py, 0.5.11 to 0.5.23).
         unknown_release: see `UnknownRelease`.
         accept: features to start with although the guards were never run with them, names of `suited.UNTRIED`.
 
@@ -45,7 +43,6 @@ class Settings:
     prefill_limit: int | None = None
     silent_peer: SilentPeer = SilentPeer.DENY
     batch_bytes: int = 64 * 2**20
-    fake_tokens: int = 16
     unknown_release: UnknownRelease = UnknownRelease.STOP
     accept: frozenset[str] = frozenset()
 
@@ -61,7 +58,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         "PREFILL_LIMIT": _count,
         "SILENT_PEER": SilentPeer,
         "BATCH_BYTES": _count,
-        "FAKE_TOKENS": _count,
         "UNKNOWN_RELEASE": UnknownRelease,
         "ACCEPT": _features,
     }

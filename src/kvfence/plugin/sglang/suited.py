@@ -35,7 +35,7 @@ def _set(*names: str) -> Callable[[Any], bool]:
 UNTRIED: Final[Mapping[str, Untried]] = {
     "backend": Untried(
         lambda arguments: getattr(arguments, "disaggregation_transfer_backend", "mooncake") not in TRIED_BACKENDS,
-        "coverage and door do not depend on the backend, by reading; notices and the batch bound are Mooncake's",
+        "notices, the batch bound and the look at decode's own prefix are Mooncake's; the rest, by reading, is not",
     ),
     "pipeline-parallel": Untried(_above_one("pp_size"), "which stage writes the metadata row was not run"),
     "context-parallel": Untried(
@@ -48,7 +48,7 @@ UNTRIED: Final[Mapping[str, Untried]] = {
     ),
     "hisparse": Untried(_set("enable_hisparse"), "pages that land in host memory were not run"),
     "staging-buffer": Untried(
-        lambda _: os.environ.get("SGLANG_DISAGG_STAGING_BUFFER", "").lower() in ("1", "true", "yes", "on"),
+        lambda _: os.environ.get("SGLANG_DISAGG_STAGING_BUFFER", "").lower() in ("1", "true", "yes", "y"),
         "transfers by way of a staging buffer were not run",
     ),
     "prefill-complete": Untried(

@@ -8,7 +8,7 @@ from typing import Final
 
 EVENTS: Final = {
     "door_refused": "requests turned away at the door",
-    "pretence_refused": "of those, requests that asked for no transfer and were longer than a health check",
+    "pretence_refused": "of those, requests that asked for no transfer and were no health check",
     "committed": "handoffs whose statement agreed with what decode holds",
     "disagreed": "handoffs refused because prefill transferred something else",
     "silent": "handoffs of which prefill stated nothing",

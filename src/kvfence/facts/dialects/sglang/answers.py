@@ -80,7 +80,9 @@ class AnswerSearch:
         batch = BATCH.search(message)
         if batch is not None and batch["kind"] == "Prefill" and batch["tokens"]:
             tokens = int(batch["tokens"])
-            if tokens <= int(batch["seqs"]):  # nothing but placeholders (or health checks) in it
+            # Nothing but placeholders (or health checks) in it; a prompt that the prefix cache holds but for its last
+            # token has cached ones.
+            if tokens <= int(batch["seqs"]) and not int(batch["cached"] or 0):
                 waiting = [one for one in self._open if not one.placeholder]
                 for one in waiting[:tokens]:
                     one.placeholder = True

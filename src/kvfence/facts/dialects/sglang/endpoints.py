@@ -13,6 +13,7 @@ from kvfence.facts.dialects.documents import (
     read_resolved,
 )
 from kvfence.facts.dialects.sglang.arguments import put_fields
+from kvfence.facts.dialects.sglang.guards import put_from_states
 from kvfence.facts.model import Sighting
 
 
@@ -36,3 +37,4 @@ def read_server_info(document: Document, sighting: Sighting) -> None:
     cite = citer(sighting.source)
     put_fields(sighting, document, lambda name, value: cite(f"/{name}", value))
     read_resolved(document, sighting)
+    put_from_states(sighting, document, cite)

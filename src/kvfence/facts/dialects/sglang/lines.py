@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from kvfence.facts.dialects.sglang import guards
+
 
 class Says(Enum):
     """What a line is about."""
@@ -37,6 +39,7 @@ class Says(Enum):
     FULL = auto()
     RETRACTED = auto()
     CANARY = auto()
+    GUARDS = auto()
 
 
 @dataclass(frozen=True)
@@ -207,12 +210,14 @@ FORMS: tuple[Form, ...] = (
         "install_canary: ",
         re.compile(r"install_canary: disaggregation_mode=(?P<role>\w+)"),
     ),
+    Form(Says.GUARDS, guards.NEEDLE, guards.SHAPE),
 )
 
 # Lines that are looked at only after a refusal or a start, when the lines that follow are asked for.
 BATCH = re.compile(
     r"(?P<kind>Prefill|Decode) batch\b[^#\"']{0,200}?"
-    r"(?:#new-seq: (?P<seqs>\d{1,15}), #new-token: (?P<tokens>\d{1,15})|#running-req)"
+    r"(?:#new-seq: (?P<seqs>\d{1,15}), #new-token: (?P<tokens>\d{1,15})(?:, #cached-token: (?P<cached>\d{1,15}))?"
+    r"|#running-req)"
 )
 BATCH_SIZES = re.compile(rb"#new-seq: (\d{1,15}), #new-token: (\d{1,15})")
 USAGE = re.compile(r"token usage: (?P<usage>\d\.\d\d)")

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from kvfence.facts import keys
 from kvfence.facts.command import split_command
-from kvfence.facts.dialects.sglang import arguments, lines, starts
+from kvfence.facts.dialects.sglang import arguments, guards, lines, starts
 from kvfence.facts.dialects.sglang.answers import FOLLOWED_LINES, AnswerSearch
 from kvfence.facts.dialects.sglang.finish import read_finish
 from kvfence.facts.dialects.sglang.lines import FORMS, Form, Says
@@ -144,7 +144,8 @@ class _Stream:
             start.finish()
             ran = start.version()
             happened = start.sighting.happenings
-            happened.refusals = [replace(r, release=ran.value if ran else None) for r in happened.refusals]
+            release, guarded = ran.value if ran else None, guards.turns_away(start.sighting)
+            happened.refusals = [replace(r, release=release, guarded=guarded) for r in happened.refusals]
             happened.watched = happened.watched or bool(happened)
         begun = [start for start in self._starts if start.begun] or self._starts[-1:]
         if starts.interleaved(begun):
@@ -299,6 +300,9 @@ class _Stream:
     def on_stopped(self, _match: re.Match[str], _evidence: Evidence, _time: datetime | None, _ranks: Ranks) -> None:
         self._now.stopped = True
 
+    def on_guards(self, match: re.Match[str], evidence: Evidence, _time: datetime | None, _ranks: Ranks) -> None:
+        guards.put_from_line(self._now.sighting, match, evidence)
+
     def on_refused_start(self, match: re.Match[str], evidence: Evidence, _time: datetime | None, _ranks: Ranks) -> None:
         self._now.sighting.put(keys.START_REFUSED, Fact(match["why"], (evidence,)))
 
@@ -399,7 +403,7 @@ class _Stream:
 # Every program that is served by uvicorn prints these.
 _ANY_SERVER = frozenset({Says.LISTENING, Says.STOPPED})
 # Without a time stamp these are quoted by a client or a ticket, not logged by a scheduler.
-_STAMPED = frozenset({Says.REFUSAL, Says.TRUNCATED, Says.WAIT, Says.FINISH})
+_STAMPED = frozenset({Says.REFUSAL, Says.TRUNCATED, Says.WAIT, Says.FINISH, Says.GUARDS})
 
 _HANDLERS = {
     Says.DUMP: _Stream.on_dump,
@@ -425,6 +429,7 @@ _HANDLERS = {
     Says.FULL: _Stream.on_full,
     Says.RETRACTED: _Stream.on_retracted,
     Says.CANARY: _Stream.on_canary,
+    Says.GUARDS: _Stream.on_guards,
 }
 
 
