@@ -1,0 +1,128 @@
+"""`python -m acceptance`: run real engines, and compare what they do with what is declared."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from acceptance.catalogue import CONFIGURATIONS, SCENARIOS, VERSIONS, Configuration
+from acceptance.places import cache
+from acceptance.play import Player
+from acceptance.result import Run, document, exit_code, show
+from acceptance.table import Table, read, write
+from acceptance.vllm import play as vllm
+from acceptance.vllm.catalogue import VERSION
+from acceptance.vllm.table import read as read_vllm
+
+PREFIX = "sglang-"
+VLLM = f"vllm-{VERSION}"
+WIDTH = 140
+"""Columns of the table where there is no terminal."""
+
+
+def main(
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="ENGINE-VERSION", help="A release to run; may be repeated.")
+    ] = None,
+    configuration: Annotated[
+        list[str] | None, typer.Option("--configuration", metavar="NAME", help="One to run; may be repeated.")
+    ] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", metavar="NAME", help="One to play; may be repeated.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Where bundles go, in place of the cache directory.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")] = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="Write what was seen as rows of the table.")
+    ] = None,
+) -> None:
+    """Run real engines as prefill and decode pairs on this machine, without a GPU.
+
+    Without options: every release, in the configurations that the table declares. Exit code 0 if all is as declared.
+    """
+    table = read()
+    names = _named(only, [*(PREFIX + version for version in VERSIONS), VLLM], "--only")
+    plan = _plan([name.removeprefix(PREFIX) for name in names if name != VLLM], configuration, table)
+    with_vllm = VLLM in names and not configuration and not scenario
+    scenarios = tuple(_named(scenario, SCENARIOS, "--scenario")) if scenario else ()
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    runs: list[Run] = []
+    results = keep or cache() / "results"
+    try:
+        asyncio.run(_run(plan, table, Player(results, only=scenarios), runs))
+        if with_vllm:
+            with Console(stderr=True).status("") as status:
+                runs += asyncio.run(vllm.run(results, read_vllm(), status.update))
+    finally:
+        show(console, runs)
+        if output:
+            output.write_text(json.dumps(document(runs), indent=1) + "\n")
+        if rows:
+            rows.write_text(write(_seen(runs)))
+    raise typer.Exit(exit_code(runs))
+
+
+def _named(asked: Sequence[str] | None, known: Sequence[str], option: str) -> list[str]:
+    for name in asked or ():
+        if name not in known:
+            raise typer.BadParameter(f"{name} is none of {', '.join(known)}", param_hint=option)
+    return [name for name in known if not asked or name in asked]
+
+
+def _plan(versions: Sequence[str], asked: Sequence[str] | None, table: Table) -> list[tuple[str, Configuration]]:
+    """Give what to run: what is declared, or what is asked for by name."""
+    names = _named(asked, [one.name for one in CONFIGURATIONS], "--configuration")
+    return [
+        (version, one)
+        for version in versions
+        for one in CONFIGURATIONS
+        if one.name in names and one.runs_on(version) and (asked or one.name in table.get(version, {}))
+    ]
+
+
+async def _run(plan: Sequence[tuple[str, Configuration]], table: Table, player: Player, runs: list[Run]) -> None:
+    """Play the plan, and add each run to a list as it ends."""
+    told = Console(stderr=True)
+    with told.status("") as status:
+        player.tell = status.update
+        for version, configuration in plan:
+            run = await player.play(version, configuration, table.get(version, {}).get(configuration.name, {}))
+            runs.append(run)
+            told.print(_line(run))
+
+
+def _line(run: Run) -> str:
+    word = "skipped" if run.skipped else "failed" if run.failed else "as declared" if run.as_declared else "differs"
+    return f"sglang {run.version} {run.configuration}: {word}, up in {run.started:.0f} s, {run.lasted:.0f} s of traffic"
+
+
+def _seen(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, str]]]:
+    rows: dict[str, dict[str, dict[str, str]]] = {}
+    for run in runs:
+        if run.rows and run.version in VERSIONS:
+            rows.setdefault(run.version, {})[run.configuration] = {row.what: row.seen for row in run.rows}
+    return rows
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except KeyboardInterrupt:
+        sys.exit(130)

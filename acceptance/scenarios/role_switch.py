@@ -1,0 +1,24 @@
+"""Decode becomes prefill and decode again, and serves on."""
+
+from __future__ import annotations
+
+from acceptance.scenarios.stage import Seen, Stage
+from acceptance.texts import normal
+
+LENGTH = 600
+
+
+async def role_switch(stage: Stage) -> Seen:
+    """Switch decode's role there and back. The word is `same` if it answers afterwards as before."""
+    before = await stage.ask(normal(LENGTH))
+    statuses = [
+        await stage.client.post("decode", "/pd_role_switch", {"new_role": role}, bound=60.0)
+        for role in ("prefill", "decode")
+    ]
+    after = await stage.ask(normal(LENGTH))
+    ended = f"{after.decode.status} {after.decode.error[:120]}"
+    told = f"switches {statuses}; before HTTP {before.decode.status}, after {ended}"
+    if statuses != [200, 200]:
+        return Seen("not switched", (told,))
+    same = before.decode.tokens == after.decode.tokens and bool(after.decode.tokens)
+    return Seen("same" if same else "amiss", (told,), after.decode.seconds)
