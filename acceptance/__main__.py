@@ -20,8 +20,10 @@ from acceptance.play import Player
 from acceptance.result import Run, document, exit_code, show
 from acceptance.table import Table, read, write
 from acceptance.vllm import play as vllm
+from acceptance.vllm.catalogue import CONFIGURATIONS as OF_VLLM
 from acceptance.vllm.catalogue import VERSION
 from acceptance.vllm.table import read as read_vllm
+from acceptance.vllm.table import write as write_vllm
 
 PREFIX = "sglang-"
 VLLM = f"vllm-{VERSION}"
@@ -53,25 +55,28 @@ def main(
     Without options: every release, in the configurations that the table declares. Exit code 0 if all is as declared.
     """
     table = read()
-    names = _named(only, [*(PREFIX + version for version in VERSIONS), VLLM], "--only")
-    plan = _plan([name.removeprefix(PREFIX) for name in names if name != VLLM], configuration, table)
-    with_vllm = VLLM in names and not configuration and not scenario
+    releases = _named(only, [*(PREFIX + version for version in VERSIONS), VLLM], "--only")
+    names = _named(configuration, [one.name for one in (*CONFIGURATIONS, *OF_VLLM)], "--configuration")
+    plan = _plan(
+        [name.removeprefix(PREFIX) for name in releases if name != VLLM], names, table, asked=bool(configuration)
+    )
+    of_vllm = [one.name for one in OF_VLLM if VLLM in releases and one.name in names]
     scenarios = tuple(_named(scenario, SCENARIOS, "--scenario")) if scenario else ()
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    runs: list[Run] = []
     results = keep or cache() / "results"
+    runs: list[Run] = []
     try:
         asyncio.run(_run(plan, table, Player(results, only=scenarios), runs))
-        if with_vllm:
+        if of_vllm:
             with Console(stderr=True).status("") as status:
-                runs += asyncio.run(vllm.run(results, read_vllm(), status.update))
+                runs += asyncio.run(vllm.run(results, read_vllm(), status.update, of_vllm))
     finally:
         show(console, runs)
         if output:
             output.write_text(json.dumps(document(runs), indent=1) + "\n")
         if rows:
-            rows.write_text(write(_seen(runs)))
+            rows.write_text(_rows(runs))
     raise typer.Exit(exit_code(runs))
 
 
@@ -82,9 +87,10 @@ def _named(asked: Sequence[str] | None, known: Sequence[str], option: str) -> li
     return [name for name in known if not asked or name in asked]
 
 
-def _plan(versions: Sequence[str], asked: Sequence[str] | None, table: Table) -> list[tuple[str, Configuration]]:
-    """Give what to run: what is declared, or what is asked for by name."""
-    names = _named(asked, [one.name for one in CONFIGURATIONS], "--configuration")
+def _plan(
+    versions: Sequence[str], names: Sequence[str], table: Table, *, asked: bool
+) -> list[tuple[str, Configuration]]:
+    """Give what to run of SGLang: what is declared, or what is asked for by name."""
     return [
         (version, one)
         for version in versions
@@ -109,12 +115,14 @@ def _line(run: Run) -> str:
     return f"sglang {run.version} {run.configuration}: {word}, up in {run.started:.0f} s, {run.lasted:.0f} s of traffic"
 
 
-def _seen(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, str]]]:
+def _rows(runs: Sequence[Run]) -> str:
+    """Give what was seen as rows of both tables."""
     rows: dict[str, dict[str, dict[str, str]]] = {}
+    of_vllm: dict[str, dict[str, str]] = {}
     for run in runs:
-        if run.rows and run.version in VERSIONS:
-            rows.setdefault(run.version, {})[run.configuration] = {row.what: row.seen for row in run.rows}
-    return rows
+        told = rows.setdefault(run.version, {}) if run.version in VERSIONS else of_vllm
+        told[run.configuration] = {row.what: row.seen for row in run.rows}
+    return write(rows) + (write_vllm(of_vllm) if of_vllm else "")
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -86,6 +86,7 @@ _BRIEF: Final = ("normal", "incident", "boundary", "afterwards")
 """What a feature must not disturb, and what the guards must do with it on."""
 _GUARDED: Final = {"SGLANG_PLUGINS": PLUGIN}
 _TRUNCATE: Final = ("--allow-auto-truncate",)
+_CORES: Final = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 _RETRACT: Final = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "20"}
 
 CONFIGURATIONS: Final = (
@@ -102,6 +103,8 @@ CONFIGURATIONS: Final = (
     Configuration(
         "plugin-optimistic", prefill_flags=("--optimistic-prefill-attempts", "1"), environ=_GUARDED, scenarios=_BRIEF
     ),
+    Configuration("plugin-tp", flags=("--tp-size", "2"), environ=_GUARDED | _CORES, scenarios=_BRIEF),
+    Configuration("plugin-dp", flags=("--dp-size", "2"), environ=_GUARDED | _CORES, scenarios=_BRIEF),
     Configuration(
         "plugin-role-switch",
         flags=("--enable-pd-role-switch",),

@@ -19,7 +19,7 @@ from acceptance.catalogue import Role
 SHOWN: Final = ("SGLANG_", "KVFENCE_", "MC_", "MOONCAKE_")
 GRACE: Final = 8.0
 TAIL: Final = 4000
-SHARED_MEMORY: Final = "/dev/shm/"  # noqa: S108 (only what the group has mapped)
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 (only what the group has mapped)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Server:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.shared: set[Path] = set()
+        self.shared: set[int] = set()
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(SHOWN)}
         with launch.log.open("w") as log:
@@ -83,11 +83,14 @@ class Server:
         return self.launch.log.read_text(errors="replace")[-TAIL:]
 
     def notice(self) -> None:
-        """Note the shared memory that the group has mapped. A process that is killed leaves it behind."""
+        """Note the shared memory that the group has mapped. A process that is killed leaves it behind.
+
+        It is known by its inode: a semaphore is mapped under another name than it is left with.
+        """
         for process in _members(self.process.pid):
             with contextlib.suppress(OSError):
                 lines = (process / "maps").read_text(errors="replace").splitlines()
-                self.shared |= {Path(line.split(maxsplit=5)[5]) for line in lines if f" {SHARED_MEMORY}" in line}
+                self.shared |= {int(line.split(maxsplit=5)[4]) for line in lines if f" {SHARED_MEMORY}/" in line}
 
     def stop(self) -> None:
         """End the whole group, wait until nothing of it is left, and remove the shared memory that it leaves."""
@@ -101,8 +104,10 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             time.sleep(0.1)
-        for path in self.shared:
-            path.unlink(missing_ok=True)
+        for path in SHARED_MEMORY.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino in self.shared:
+                    path.unlink()
 
     def _alive(self) -> bool:
         self.process.poll()  # takes leave of the group's first process, which would count as alive

@@ -57,6 +57,27 @@ def test_a_server_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
         Path(f"/proc/{child.read_text()}/cmdline").read_text()
 
 
+def test_a_server_leaves_no_shared_memory_behind(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    script = (
+        "import multiprocessing, os, signal, time\n"
+        "from multiprocessing.shared_memory import SharedMemory\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "lock = multiprocessing.get_context('spawn').Lock()\n"
+        "memory = SharedMemory(create=True, size=4096)\n"
+        f"open({str(ready)!r}, 'w').write(' '.join([memory.name, 'sem.' + lock._semlock.name.strip('/')]))\n"
+        "time.sleep(60)\n"
+    )
+    server = Server(Launch("decode", (sys.executable, "-c", script), {}, tmp_path / "decode.log"))
+    server.grace = 0.2
+    while not ready.exists() or not ready.read_text():
+        time.sleep(0.01)
+    made = [Path("/dev/shm") / name.strip("/") for name in ready.read_text().split()]
+    assert all(path.exists() for path in made)
+    server.stop()
+    assert not any(path.exists() for path in made)
+
+
 def test_prompts_have_the_length_that_is_asked_for() -> None:
     for length in (300, 1017, 3000):
         assert len(question(length)) == len(normal(length)) == length

@@ -225,9 +225,7 @@ def decode_left_waiting(deployment: Deployment) -> Outcome:
     if all(is_vllm(worker) for worker in workers):
         return waits_unseen(workers)
     waits = [wait for worker in workers for wait in worker.happenings.waits]
-    refusals = [
-        r for w in deployment.workers if w.role in (PREFILL, None) for r in w.happenings.refusals if not r.guarded
-    ]
+    refusals = [r for w in deployment.workers if w.role in (PREFILL, None) for r in _unheard(w, workers)]
     after_refusal = _after_refusals(waits, refusals)
     left = [wait for wait in waits if wait.seconds is not None or id(wait) in after_refusal]
     if left:
@@ -261,6 +259,18 @@ def decode_left_waiting(deployment: Deployment) -> Outcome:
         ]
         return unknown("no log of decode serving requests was read", missing)
     return passed("no request was seen left waiting on decode")
+
+
+def _unheard(worker: Worker, decode: list[Worker]) -> list[Refusal]:
+    """List what prefill refused and decode may wait for: what is handed off, told, or refused there too it does not."""
+    limits = [(limit_of(one), one) for one in decode]
+    return [
+        refusal
+        for refusal in worker.happenings.refusals
+        if not refusal.guarded
+        and release_hands_off(refusal.release) is not True
+        and not _refused_by_decode(refusal, limits)
+    ]
 
 
 def _after_refusals(waits: Iterable[Wait], refusals: Iterable[Refusal]) -> dict[int, float]:
