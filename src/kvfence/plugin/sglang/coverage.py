@@ -92,9 +92,9 @@ class Coverage:
 
     def _held(self, decode_req: Any, buffers: Any, index: int) -> Held:
         req = decode_req.req
-        tokens = list(req.origin_input_ids)
+        tokens = req.origin_input_ids
         if getattr(decode_req, "is_rebootstrap", False) or getattr(req, "pd_rebootstrap_in_progress", False):
-            tokens += list(req.output_ids)
+            tokens = [*tokens, *req.output_ids]
         images = any(buffers.cached_tokens[index][4:7].tolist())
         prefix = getattr(decode_req.kv_receiver, "kvfence_prefix", 0)
         return Held(tokens=tokens, prefix=prefix, text_only=not (images or self._engine.has_other_inputs(req)))
