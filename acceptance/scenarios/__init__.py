@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from acceptance.scenarios.afterwards import afterwards
+from acceptance.scenarios.counts import batches
 from acceptance.scenarios.incident import incident, stream
 from acceptance.scenarios.lengths import boundary
 from acceptance.scenarios.load import flood, pin
@@ -28,6 +29,7 @@ PLAYS: Final[dict[str, Callable[[Stage], Awaitable[Seen]]]] = {
     "pretence": pretence,
     "flood": flood,
     "pin": pin,
+    "batches": batches,
     "afterwards": afterwards,
 }
 """In the order of their playing."""

@@ -19,6 +19,7 @@ ASKS: dict[str, list[dict[str, Any]]] = {
         {"enable_hierarchical_cache": True},
         {"disaggregation_decode_enable_offload_kvcache": True},
     ],
+    "data-parallel": [{"dp_size": 2}],
     "hisparse": [{"enable_hisparse": True}],
     "staging-buffer": [{"SGLANG_DISAGG_STAGING_BUFFER": value} for value in ("1", "true", "Yes", "Y", "TRUE")],
     "prefill-complete": [{"disaggregation_decode_allocation_policy": "prefill_complete"}],

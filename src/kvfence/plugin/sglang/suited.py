@@ -41,6 +41,7 @@ UNTRIED: Final[Mapping[str, Untried]] = {
     "context-parallel": Untried(
         _above_one("attn_cp_size", "dcp_size", "moe_dp_size"), "ranks that send parts of a page were not run"
     ),
+    "data-parallel": Untried(_above_one("dp_size"), "ranks of one worker, with pools of their own, were not run"),
     "speculative": Untried(_set("speculative_algorithm"), "a draft model's KV was not run"),
     "hierarchical-cache": Untried(
         _set("enable_hierarchical_cache", "disaggregation_decode_enable_offload_kvcache"),
