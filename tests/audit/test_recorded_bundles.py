@@ -1,4 +1,4 @@
-"""The audit of what real, guarded servers recorded is what the acceptance table declares; without guards it is worse."""
+"""The audit of what real, guarded servers recorded is what the acceptance table declares; without guards, worse."""
 
 from __future__ import annotations
 
