@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from acceptance.catalogue import ROLES
+from acceptance.catalogue import ROLES, Role
 from acceptance.commands import last_line, run
 from acceptance.places import CHECKOUT, cache
 from acceptance.scenarios.stage import Seen
@@ -37,14 +37,22 @@ def prepare(bundle: Path) -> None:
 
 async def record(bundle: Path, client: Client) -> None:
     """Save what both roles say of themselves, and the switches they were started with."""
+    await save_answers(bundle, client.get, ENDPOINTS)
     for role in ROLES:
-        for name, path in ENDPOINTS.items():
-            status, content = await client.get(role, path)
-            if status == 200:
-                (bundle / f"{role}-{name}").write_bytes(content)
         added = client.pair.servers[role].launch.told()
         # As in /proc/PID/environ, which is what shows that a switch is not set.
         (bundle / f"{role}-environ").write_text("".join(f"{name}={value}\0" for name, value in sorted(added.items())))
+
+
+async def save_answers(
+    bundle: Path, get: Callable[[Role, str], Awaitable[tuple[int, bytes]]], endpoints: Mapping[str, str]
+) -> None:
+    """Save what both roles answer at some endpoints, each under a name, where they answer 200."""
+    for role in ROLES:
+        for name, path in endpoints.items():
+            status, content = await get(role, path)
+            if status == 200:
+                (bundle / f"{role}-{name}").write_bytes(content)
 
 
 def save(bundle: Path, outcomes: Mapping[str, Seen], about: Mapping[str, Any]) -> None:

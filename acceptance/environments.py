@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import shutil
-import sys
 from pathlib import Path
-from typing import Final
 
 from acceptance.commands import last_line, run
 from acceptance.errors import UnavailableError
-from acceptance.installing import alone, demand_torch, metadata, must, pip, wheel
+from acceptance.installing import STAMP, alone, made, metadata, pip, wheel
 from acceptance.libraries import library_path
 from acceptance.places import CHECKOUT, cache
-from acceptance.requirements import Requirements, requirements
-
-STAMP: Final = "kvfence-recipe"
-RECIPE: Final = 1
-"""To be raised if the way an environment is made changes."""
+from acceptance.requirements import requirements
 
 
 class Environment:
@@ -46,37 +38,27 @@ def environment(version: str) -> Environment:
     home = cache() / f"sglang-{version}"
     with alone(home):
         release = wheel(f"sglang=={version}")
-        _make(home, release, requirements(metadata(release)))
-        _install_kvfence(home)
-    python = _python(home)
+        needed = requirements(metadata(release))
+
+        def fill(python: Path) -> None:
+            pip(python, ["install", *needed.whole], "what the release asks for")
+            pip(python, ["install", "--no-deps", *needed.alone, str(release)], "the release")
+
+        python = made(home, [release.name, needed.whole, needed.alone], fill)
+        _install_kvfence(home, python)
     libraries = library_path()
     _check_transfer(python, libraries)
     return Environment(python, libraries)
 
 
-def _make(home: Path, release: Path, needed: Requirements) -> None:
-    recipe = json.dumps([RECIPE, sys.version, release.name, needed.whole, needed.alone])
-    stamp = hashlib.sha256(recipe.encode()).hexdigest()
-    mark = home / STAMP
-    if mark.exists() and mark.read_text() == stamp:
-        return
-    demand_torch()
-    shutil.rmtree(home, ignore_errors=True)
-    must([sys.executable, "-m", "venv", str(home)], "a virtual environment")
-    python = _python(home)
-    pip(python, ["install", *needed.whole], "what the release asks for")
-    pip(python, ["install", "--no-deps", *needed.alone, str(release)], "the release")
-    mark.write_text(stamp)
-
-
-def _install_kvfence(home: Path) -> None:
+def _install_kvfence(home: Path, python: Path) -> None:
     """Install the checkout, so that a change of its source is seen. What is there already stays as it is."""
     project = (CHECKOUT / "pyproject.toml").read_bytes()
     stamp = hashlib.sha256(project + str(CHECKOUT).encode()).hexdigest()
     mark = home / f"{STAMP}-kvfence"
     if mark.exists() and mark.read_text() == stamp:
         return
-    pip(_python(home), ["install", "--editable", str(CHECKOUT)], "kvfence")
+    pip(python, ["install", "--editable", str(CHECKOUT)], "kvfence")
     mark.write_text(stamp)
 
 
@@ -86,7 +68,3 @@ def _check_transfer(python: Path, libraries: str) -> None:
     done = run([str(python), "-c", "import mooncake.engine"], environ=environ)
     if done.returncode:
         raise UnavailableError(f"the transfer engine does not load: {last_line(done.stderr)}")
-
-
-def _python(home: Path) -> Path:
-    return home / "bin" / "python"

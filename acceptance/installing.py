@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
+import shutil
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,6 +22,9 @@ HOW_TO_GET_TORCH: Final = (
     f"pip finds no {TORCH}; point it at an index or a folder that has PyTorch's CPU builds "
     "(PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS)"
 )
+STAMP: Final = "kvfence-recipe"
+RECIPE: Final = 1
+"""To be raised if the way an environment is made changes."""
 _SELF: Final = Path(sys.executable)
 
 
@@ -42,6 +48,30 @@ def must(command: Sequence[str], what: str) -> None:
     done = run(command)
     if done.returncode:
         raise UnavailableError(f"{what} cannot be installed: {last_line(done.stderr)}")
+
+
+def made(home: Path, recipe: Sequence[object], fill: Callable[[Path], None]) -> Path:
+    """Give the interpreter of a virtual environment; make it if there is none, or not of this recipe.
+
+    Args:
+        home: where it lies.
+        recipe: what is installed. With another one, or another Python, it is made anew.
+        fill: installs that, given the interpreter. torch's CPU build is known to be had by then.
+
+    Raises:
+        UnavailableError: if it cannot be made here.
+
+    """
+    python, mark = home / "bin" / "python", home / STAMP
+    stamp = hashlib.sha256(json.dumps([RECIPE, sys.version, *recipe]).encode()).hexdigest()
+    if mark.exists() and mark.read_text() == stamp:
+        return python
+    demand_torch()
+    shutil.rmtree(home, ignore_errors=True)
+    must([sys.executable, "-m", "venv", str(home)], "a virtual environment")
+    fill(python)
+    mark.write_text(stamp)
+    return python
 
 
 def demand_torch() -> None:

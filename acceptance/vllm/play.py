@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from acceptance import bundle as bundles
-from acceptance.catalogue import ROLES
 from acceptance.errors import StartError, UnavailableError
-from acceptance.places import cache
+from acceptance.play import checkpoint
 from acceptance.result import Run
 from acceptance.scenarios.stage import Seen
 from acceptance.table import Row
@@ -21,8 +20,6 @@ from acceptance.vllm.scenarios import PLAYS, pool_below_context, warm_up
 from acceptance.vllm.servers import pair, start_short
 from acceptance.vllm.table import AUDIT, REACHABLE, REACHABLE_RULES, RULES, Rows
 from acceptance.waiting import LOOPBACK
-from kvfence.engine.recall.files import write_recall
-from kvfence.engine.recall.variants import SMALL
 
 Tell = Callable[[str], None]
 
@@ -60,7 +57,7 @@ async def _play(one: Run, configuration: Configuration, results: Path, declared:
         tell(f"vllm {VERSION} {configuration.name}: {text}")
 
     say("environment")
-    python, model = environment(), _model()
+    python, model = environment(), checkpoint()
     folder = results / f"vllm-{VERSION}" / configuration.name
     bundles.prepare(folder)
     began = time.monotonic()
@@ -71,7 +68,7 @@ async def _play(one: Run, configuration: Configuration, results: Path, declared:
             try:
                 await warm_up(client)
                 seen = await _traffic(client, configuration, say)
-                await _record(folder, client)
+                await bundles.save_answers(folder, client.get, ENDPOINTS)
             finally:
                 await client.close()
     else:
@@ -86,14 +83,6 @@ async def _traffic(client: Client, configuration: Configuration, say: Tell) -> d
         say(name)
         seen[name] = await PLAYS[name](client)
     return seen
-
-
-async def _record(folder: Path, client: Client) -> None:
-    for role in ROLES:
-        for name, path in ENDPOINTS.items():
-            status, content = await client.get(role, path)
-            if status == 200:
-                (folder / f"{role}-{name}").write_bytes(content)
 
 
 def _compare(one: Run, folder: Path, seen: dict[str, Seen], declared: Mapping[str, str]) -> None:
@@ -119,10 +108,3 @@ def _were_it_reachable(folder: Path) -> Path:
         elif path.name.endswith(tuple(ENDPOINTS)):
             (other / path.name).write_bytes(path.read_bytes())
     return other
-
-
-def _model() -> Path:
-    """Give the recall checkpoint, made anew so that it is this checkout's."""
-    model = cache() / "models" / "recall-vllm"
-    write_recall(model, SMALL)
-    return model

@@ -205,9 +205,8 @@ class Engine:
         failed = self._poll.Failed
         # A reason may quote a client, who may have sent what no encoding has.
         frame = None if reason is None else reason.encode(errors="replace")
-        if not hasattr(
-            manager, "send_kv_status_message"
-        ):  # up to 0.5.19, where a fourth frame ends the receiving thread
+        if not hasattr(manager, "send_kv_status_message"):
+            # Up to 0.5.19, where a fourth frame ends the thread that receives it.
             rank = manager.attn_tp_rank * (manager.pp_size * manager.attn_cp_size)
             rank += manager.pp_rank * manager.attn_cp_size + manager.attn_cp_rank
             self._send(manager, target, [str(number).encode() for number in (room, int(failed), rank)])
