@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from kvfence.engine.http.template import UnwritableError
+from kvfence.counting.template import UnwritableError
 from kvfence.engine.http.text import Text
 from kvfence.errors import InputError
 from tests.engine.http.models import ASSISTANT, END, SPECIALS, TEMPLATE, USER, tokenizer, write_model

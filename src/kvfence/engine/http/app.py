@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from kvfence.counting.template import UnwritableError
 from kvfence.engine.http.answer import Answer
 from kvfence.engine.http.openai import Reader, Request, fit, read_chat, read_completion
 from kvfence.engine.http.problem import (
@@ -35,7 +36,6 @@ from kvfence.engine.http.shape import (
     send,
     unexpected,
 )
-from kvfence.engine.http.template import UnwritableError
 from kvfence.engine.http.text import Text, TooLongError
 from kvfence.engine.request import Backend, Job, Piece, RefusedError, Sampling
 

@@ -6,16 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from tokenizers import Tokenizer
 
+from kvfence.counting.model_files import (
+    SETTINGS,
+    TEMPLATE,
+    read_bytes,
+    read_document,
+    read_specials,
+    read_templates,
+)
+from kvfence.counting.template import ChatTemplate, Message, UnwritableError
 from kvfence.engine.http.pieces import Pieces, Stream
-from kvfence.engine.http.template import ChatTemplate, Message, UnwritableError
 from kvfence.errors import InputError
 
 _TOKENIZER: Final = "tokenizer.json"
-_SETTINGS: Final = "tokenizer_config.json"
-_TEMPLATE: Final = "chat_template.jinja"
 _EOS: Final = "eos_token_id"
 
 
@@ -66,14 +71,14 @@ class Text:
 
         """
         tokenizer, pieces, ids = _read_tokenizer(directory / _TOKENIZER)
-        settings = _read_document(directory / _SETTINGS)
+        settings = read_document(directory / SETTINGS)
         config = directory / "config.json"
         generation = directory / "generation_config.json"
-        documents = {path: _read_document(path) for path in (generation, config) if path.exists()}
+        documents = {path: read_document(path) for path in (generation, config) if path.exists()}
         vocabulary = documents.get(config, {}).get("vocab_size", ids)
         if not isinstance(vocabulary, int) or isinstance(vocabulary, bool) or vocabulary < 1:
             raise InputError(str(config), "must be a number of tokens", field="vocab_size")
-        specials = _specials(settings, directory / _SETTINGS)
+        specials = read_specials(settings, directory / SETTINGS)
         stops = {token for path, document in documents.items() for token in _eos(document, path)}
         named = tokenizer.token_to_id(specials.get("eos_token", ""))
         if named is not None:
@@ -131,27 +136,10 @@ class Text:
             raise UnwritableError("the model's vocabulary has no tokens for the text") from None
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror})") from None
-
-
-def _read_document(path: Path) -> dict[str, object]:
-    try:
-        document = msgspec.json.decode(_read_bytes(path))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError(str(path), "is not JSON") from None
-    if not isinstance(document, dict):
-        raise InputError(str(path), "must be a JSON object")
-    return document
-
-
 def _read_tokenizer(path: Path) -> tuple[Tokenizer, Pieces, int]:
     """Read a tokenizer, the bytes of its tokens, and the number that its ids are below."""
-    raw = _read_bytes(path)
-    decoders = tuple(_decoders(_read_document(path).get("decoder")))
+    raw = read_bytes(path)
+    decoders = tuple(_decoders(read_document(path).get("decoder")))
     try:
         tokenizer = Tokenizer.from_str(raw.decode())
     except Exception as error:  # noqa: BLE001 (the library raises nothing narrower)
@@ -179,19 +167,6 @@ def _decoders(decoder: object) -> Iterable[str]:
             yield str(decoder.get("type"))
 
 
-def _specials(settings: Mapping[str, object], path: Path) -> dict[str, str]:
-    """Give the texts of the special tokens that have a name of their own."""
-    found = {}
-    for name, value in settings.items():
-        if not name.endswith("_token") or value is None or isinstance(value, bool):
-            continue
-        text = value.get("content") if isinstance(value, dict) else value
-        if not isinstance(text, str):
-            raise InputError(str(path), "must be a token's text", field=name)
-        found[name] = text
-    return found
-
-
 def _eos(document: Mapping[str, object], path: Path) -> list[int]:
     """Give the token ids that end an answer, of a model's configuration."""
     value = document.get(_EOS)
@@ -203,24 +178,13 @@ def _eos(document: Mapping[str, object], path: Path) -> list[int]:
 
 
 def _read_template(directory: Path, settings: Mapping[str, object], specials: Mapping[str, str]) -> ChatTemplate | None:
-    """Compile the chat template; a file of its own counts before the setting."""
-    path = directory / _TEMPLATE
-    field = None
+    """Compile the chat template; of several, the one named default."""
+    source = read_templates(directory, settings).get("default")
+    if source is None:
+        return None
     try:
-        if path.exists():
-            source: object = _read_bytes(path).decode()
-        else:
-            path, field = directory / _SETTINGS, "chat_template"
-            source = settings.get(field)
-        if isinstance(source, list):  # Several, by name.
-            named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
-            source = named[0].get("template", 0) if named else None
-        if source is None:
-            return None
-        if not isinstance(source, str):
-            raise InputError(str(path), "must be a template's text", field=field)
         return ChatTemplate(source, specials)
-    except UnicodeDecodeError:
-        raise InputError(str(path), "is not UTF-8") from None
     except ValueError as error:
-        raise InputError(str(path), str(error), field=field) from None
+        of_its_own = (directory / TEMPLATE).exists()
+        path, field = (TEMPLATE, None) if of_its_own else (SETTINGS, "chat_template")
+        raise InputError(str(directory / path), str(error), field=field) from None
