@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kvfence import __version__
-from kvfence.cli import audit, drill, limits, model, rules, serve, simulate
+from kvfence.cli import audit, drill, gateway, limits, model, rules, serve, simulate
 from kvfence.cli.exits import CLOSED, INTERNAL, INTERRUPTED, UNUSABLE
 from kvfence.errors import KvfenceError
 from kvfence.facts.redact import clean
@@ -34,6 +34,7 @@ app.command(name="limits")(limits.command)
 app.command(name="rules")(rules.command)
 app.command(name="simulate")(simulate.command)
 app.command(name="drill")(drill.command)
+app.command(name="gateway")(gateway.command)
 app.command(name="serve")(serve.command)
 app.add_typer(model.app, name="model")
 

@@ -1,0 +1,1 @@
+"""What `benchmarks/gateway.py` measures with: a fake engine, a load client, peers, and readings of /proc."""

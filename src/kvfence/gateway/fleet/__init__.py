@@ -1,0 +1,1 @@
+"""The workers behind the gateway: what is known of each, whether that is still true, and which to choose."""

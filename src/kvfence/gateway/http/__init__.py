@@ -1,0 +1,1 @@
+"""HTTP/1.1 on both sides: whole requests in, answers through."""
