@@ -33,6 +33,8 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/handoff.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/counting.py
+	$(BIN)/python benchmarks/gateway.py
 
 # Real engines, prefill and decode, on this machine's CPU cores: what leaks, and what the guards stop. Downloads them, takes
 # minutes a release, and starts servers on loopback only. ONLY=sglang-0.5.19 (or vllm-0.32.0) runs one.

@@ -15,6 +15,11 @@ import typer
 from rich.console import Console
 
 from acceptance.catalogue import CONFIGURATIONS, SCENARIOS, VERSIONS, Configuration
+from acceptance.gateway import play as gateways
+from acceptance.gateway.catalogue import DOORS
+from acceptance.gateway.catalogue import SCENARIOS as OF_GATEWAYS
+from acceptance.gateway.catalogue import VERSIONS as BEHIND_GATEWAYS
+from acceptance.gateway.table import read as read_gateways
 from acceptance.places import cache
 from acceptance.play import Player
 from acceptance.result import Run, document, exit_code, show
@@ -26,6 +31,7 @@ from acceptance.vllm.table import read as read_vllm
 from acceptance.vllm.table import write as write_vllm
 
 PREFIX = "sglang-"
+GATEWAY = "gateway-"
 VLLM = f"vllm-{VERSION}"
 WIDTH = 140
 """Columns of the table where there is no terminal."""
@@ -55,21 +61,29 @@ def main(
     Without options: every release, in the configurations that the table declares. Exit code 0 if all is as declared.
     """
     table = read()
-    releases = _named(only, [*(PREFIX + version for version in VERSIONS), VLLM], "--only")
-    names = _named(configuration, [one.name for one in (*CONFIGURATIONS, *OF_VLLM)], "--configuration")
+    releases = _named(only, _releases(), "--only")
+    names = _named(configuration, [one.name for one in (*CONFIGURATIONS, *OF_VLLM, *DOORS)], "--configuration")
     plan = _plan(
-        [name.removeprefix(PREFIX) for name in releases if name != VLLM], names, table, asked=bool(configuration)
+        [name.removeprefix(PREFIX) for name in releases if name.startswith(PREFIX)],
+        names,
+        table,
+        asked=bool(configuration),
     )
+    behind = [name.removeprefix(GATEWAY) for name in releases if name.startswith(GATEWAY)]
+    doors = [one.name for one in DOORS if one.name in names]
     of_vllm = [one.name for one in OF_VLLM if VLLM in releases and one.name in names]
-    scenarios = tuple(_named(scenario, SCENARIOS, "--scenario")) if scenario else ()
+    scenarios = tuple(_named(scenario, _scenarios(), "--scenario")) if scenario else ()
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     results = keep or cache() / "results"
     runs: list[Run] = []
     try:
         asyncio.run(_run(plan, table, Player(results, only=scenarios), runs))
-        if of_vllm:
-            with Console(stderr=True).status("") as status:
+        with Console(stderr=True).status("") as status:
+            if doors:
+                of_gateways = gateways.run(results, read_gateways(), status.update, behind, doors, scenarios)
+                runs += asyncio.run(of_gateways)
+            if of_vllm:
                 runs += asyncio.run(vllm.run(results, read_vllm(), status.update, of_vllm))
     finally:
         show(console, runs)
@@ -78,6 +92,18 @@ def main(
         if rows:
             rows.write_text(_rows(runs))
     raise typer.Exit(exit_code(runs))
+
+
+def _releases() -> list[str]:
+    return [
+        *(PREFIX + version for version in VERSIONS),
+        *(GATEWAY + version for version in BEHIND_GATEWAYS),
+        VLLM,
+    ]
+
+
+def _scenarios() -> list[str]:
+    return list(dict.fromkeys((*SCENARIOS, *OF_GATEWAYS)))
 
 
 def _named(asked: Sequence[str] | None, known: Sequence[str], option: str) -> list[str]:
@@ -116,11 +142,12 @@ def _line(run: Run) -> str:
 
 
 def _rows(runs: Sequence[Run]) -> str:
-    """Give what was seen as rows of both tables."""
+    """Give what was seen as rows of the tables."""
     rows: dict[str, dict[str, dict[str, str]]] = {}
     of_vllm: dict[str, dict[str, str]] = {}
     for run in runs:
-        told = rows.setdefault(run.version, {}) if run.version in VERSIONS else of_vllm
+        version = run.version.removeprefix(gateways.PREFIX)
+        told = rows.setdefault(version, {}) if version in VERSIONS else of_vllm
         told[run.configuration] = {row.what: row.seen for row in run.rows}
     return write(rows) + (write_vllm(of_vllm) if of_vllm else "")
 

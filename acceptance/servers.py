@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from acceptance.catalogue import Role
-
 SHOWN: Final = ("SGLANG_", "KVFENCE_", "MC_", "MOONCAKE_")
 GRACE: Final = 8.0
 TAIL: Final = 4000
@@ -27,7 +25,7 @@ class Launch:
     """How a role is started.
 
     Args:
-        role: which one.
+        role: which one, or what else it is.
         command: the whole command line.
         added: variables beside those of this process.
         log: where its output goes.
@@ -35,7 +33,7 @@ class Launch:
 
     """
 
-    role: Role
+    role: str
     command: tuple[str, ...]
     added: Mapping[str, str]
     log: Path

@@ -7,11 +7,10 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 
-from acceptance.catalogue import Role
 from acceptance.errors import StartError
 from acceptance.servers import Server
 
@@ -19,10 +18,11 @@ LOOPBACK: Final = "127.0.0.1"
 PORTS: Final = range(20_000, 30_000)
 _CHANCE: Final = random.SystemRandom()
 Progress = Callable[[str], None]
+_Name = TypeVar("_Name", bound=str)
 
 
 async def until_well(
-    servers: Mapping[Role, Server], health: Mapping[Role, str], seconds: float, tell: Progress
+    servers: Mapping[_Name, Server], health: Mapping[_Name, str], seconds: float, tell: Progress
 ) -> None:
     """Wait until each server answers 200 at its address.
 

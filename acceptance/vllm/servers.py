@@ -93,8 +93,9 @@ async def start_short(python: Path, model: Path, bundle: Path, tell: Progress) -
     log = bundle / "short.log"
     launch = Launch("decode", _command(python, model, port, SHORT_POOL_BYTES, ()), ENVIRON, log, SHOWN)
     with _running(launch, bundle / "short-launch.sh") as server:
+        alone: dict[Role, Server] = {"decode": server}
         try:
-            await until_well({"decode": server}, _health({"decode": port}), MOST_SECONDS_TO_START, tell)
+            await until_well(alone, _health({"decode": port}), MOST_SECONDS_TO_START, tell)
         except StartError:
             return False, log.read_text(errors="replace")
         return True, log.read_text(errors="replace")

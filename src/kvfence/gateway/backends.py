@@ -191,7 +191,17 @@ class Backends:
 
     def lack(self, tokens: int | None) -> Lack | None:
         """Say why nothing can be chosen."""
-        return self._chooser.lack(tokens)
+        lack = self._chooser.lack(tokens)
+        if lack is None and self._behind and not self._router_holds(tokens):
+            return Lack.LIMIT_UNKNOWN if self.limit() is None else Lack.TOO_LONG
+        return lack
+
+    def _router_holds(self, tokens: int | None) -> bool:
+        """Tell whether whatever worker a router may choose holds a number of tokens."""
+        limit = self.limit()
+        if limit is None:
+            return self._settings.unknown_limit == "pass"
+        return tokens is None or tokens < limit
 
     def problem(self) -> str | None:
         """Say why no request at all can be passed on; nothing if some can."""
@@ -223,6 +233,8 @@ class Backends:
             pair = self._pairs.choose(tokens)
             return None if pair is None else Choice(self, pair.decode, pair, pair.epoch)
         assert self._front is not None  # one of the two modes
+        if self._behind and not self._router_holds(tokens):
+            return None
         worker = self._front.choose(tokens)
         return None if worker is None else Choice(self, worker, None, worker.epoch)
 

@@ -13,7 +13,6 @@ from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
 from kvfence.facts.dialects.sglang import ENGINE as SGLANG
 from kvfence.gateway.backends import Backends
 from kvfence.gateway.group import Order, Report
-from kvfence.gateway.http.answer import head
 from kvfence.gateway.http.client import Client, Handler
 from kvfence.gateway.http.request import Memory, Request
 from kvfence.gateway.hygiene import Hygiene
@@ -78,9 +77,9 @@ class Door:
         if known is None:
             problem = Problem(404, f"this gateway serves {', '.join(sorted(_ASKED))} and {MODELS}, not this path")
         elif request.method not in (b"GET", b"HEAD"):
-            problem = Problem(405, f"{path} is asked with GET")
+            problem = Problem(405, f"{path} is asked with GET", allow="GET, HEAD")
         else:
-            known(client, request)
+            known(client)
             return None
         self._refuse(client, problem, "other")
         return None
@@ -93,7 +92,7 @@ class Door:
         only = _ASKED[path]
         engine = self.backends.engine
         if request.method != b"POST":
-            self._refuse(client, Problem(405, f"{path} is asked with POST"), path)
+            self._refuse(client, Problem(405, f"{path} is asked with POST", allow="POST"), path)
         elif engine is None:
             problem = self.backends.problem() or "no worker has said yet what engine it is"
             self._refuse(client, Problem(503, problem, code=NO_WORKER, retry_after=1), path)
@@ -111,29 +110,25 @@ class Door:
 
     # Documents
 
-    def _health(self, client: Client, request: Request) -> None:
-        self._say(client, request, 200, {"status": "ok"})
+    def _health(self, client: Client) -> None:
+        self._say(client, 200, {"status": "ok"})
 
-    def _ready(self, client: Client, request: Request) -> None:
+    def _ready(self, client: Client) -> None:
         problem = self.problem()
         document = {"status": "ready"} if problem is None else {"status": "not ready", "problem": problem}
-        self._say(client, request, 200 if problem is None else 503, document)
+        self._say(client, 200 if problem is None else 503, document)
 
-    def _models(self, client: Client, request: Request) -> None:
+    def _models(self, client: Client) -> None:
         limit, context = self.backends.limit(), self.backends.context_len
         longest = min((tokens for tokens in (limit, context) if tokens is not None), default=None)
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "kvfence", "max_model_len": longest}
             for name in self.backends.models
         ]
-        self._say(client, request, 200, {"object": "list", "data": models})
+        self._say(client, 200, {"object": "list", "data": models})
 
-    def _say(self, client: Client, request: Request, status: int, document: Mapping[str, object]) -> None:
-        body = msgspec.json.encode(document)
-        keep_alive = client.keeps_alive()
-        sent = body if request.method == b"GET" else b""
-        client.write(head(status, _JSON, len(body), b"", keep_alive=keep_alive) + sent)
-        client.finished(keep_alive=keep_alive)
+    def _say(self, client: Client, status: int, document: Mapping[str, object]) -> None:
+        client.answer(status, _JSON, msgspec.json.encode(document))
 
     # What the server calls
 

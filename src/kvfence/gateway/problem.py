@@ -30,6 +30,7 @@ class Problem:
         param: the member of the body that is to blame, where there is one.
         code: a word for programs, where there is one.
         retry_after: seconds after which it may go better, where that is so.
+        allow: the methods that the path takes, where another was used.
 
     """
 
@@ -38,6 +39,7 @@ class Problem:
     param: str | None = None
     code: str | None = None
     retry_after: int | None = None
+    allow: str | None = None
 
     def body(self) -> bytes:
         """Give the JSON document."""

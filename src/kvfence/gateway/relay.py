@@ -51,6 +51,9 @@ class Watch(Protocol):
     def broke(self, leg: Leg, why: str) -> None:
         """Hear that a worker could not be reached, or failed in the middle; `why` may name it."""
 
+    def opened(self) -> None:
+        """Hear that the first byte of the answer goes to the client."""
+
     def over(self, status: int, code: str | None) -> None:
         """Hear of the end: the status that the client was answered with, 499 if it left before."""
 
@@ -134,7 +137,7 @@ class Relay:
             orders = attempt.orders
             found = await asyncio.gather(*(self._connection(leg, order) for leg, order in orders.items()))
             taken = {leg: connection for leg, connection in zip(orders, found, strict=True) if connection is not None}
-            if self.exchange.over or len(taken) < len(orders) or not attempt.still():
+            if self.exchange.over or len(taken) < len(orders) or not _ready(taken, attempt):
                 for leg, connection in taken.items():
                     orders[leg].pool.give(connection)
                 if self.exchange.over:
@@ -197,6 +200,7 @@ class Relay:
             self._keep_alive = self._keep_alive and self._chunked
             length = CHUNKED if self._chunked else None
         self._status = opened.status
+        self.watch.opened()
         self._client.write(
             head(opened.status, opened.headers, length, self._terms.request_id, keep_alive=self._keep_alive)
         )
@@ -249,3 +253,8 @@ class Relay:
     def stop(self) -> None:
         """End the exchange now."""
         self.run(self.exchange.stopped())
+
+
+def _ready(taken: dict[Leg, Connection], attempt: Attempt) -> bool:
+    """Tell whether all connections are still open, and to the workers that were judged; nothing has been sent yet."""
+    return attempt.still() and all(connection.open for connection in taken.values())

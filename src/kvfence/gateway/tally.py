@@ -29,7 +29,6 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "leg_failures": ("Legs that failed or could not be opened, by worker.", ("worker",)),
     "cancelled": ("Legs that the gateway ended, by worker.", ("worker",)),
     "malformed": ("Connections closed for what could not be read, by status.", ("status",)),
-    "connections": ("Connections of clients.", ()),
 }
 TIMINGS: Final = {
     "decision_seconds": "Seconds from a whole request to the decision whether it goes on.",

@@ -64,5 +64,5 @@ def test_a_problem_is_a_document_and_says_when_to_come_back() -> None:
 
 
 def test_a_method_that_is_not_allowed_is_told_which_one_is() -> None:
-    assert (b"allow", b"POST") in headers_of(Problem(405, "no"))
+    assert (b"allow", b"POST") in headers_of(Problem(405, "no", allow="POST"))
     assert all(name != b"allow" for name, _ in headers_of(Problem(404, "no")))

@@ -244,6 +244,23 @@ def test_one_who_leaves_is_told_of_once_and_nothing_of_theirs_is_begun(
     stay(monkeypatch, use)
 
 
+def test_one_who_leaves_with_much_unread_is_told_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(inn: Inn) -> None:
+        with inn.socket(small=True) as one:
+            one.sendall(GET)
+            guest = await inn.guest()
+            guest.client.write(b"x" * (16 << 20))
+            one.shutdown(socket.SHUT_WR)
+            await until(lambda: guest.heard == ["pause", "gone"])
+            assert len(inn.clients) == 1  # it may still read what it was sent
+            inn.sweep(0)
+            inn.sweep(61)
+            await until(lambda: not inn.clients)
+            assert guest.heard == ["pause", "gone"]
+
+    stay(monkeypatch, use)
+
+
 def test_one_who_has_sent_all_is_given_the_answers_that_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(inn: Inn) -> None:
         visitor = await inn.visit(NOW * 3)

@@ -51,8 +51,8 @@ def headers_of(problem: Problem) -> list[tuple[bytes, bytes]]:
     headers = [(b"content-type", b"application/json")]
     if problem.retry_after is not None:
         headers.append((b"retry-after", b"%d" % problem.retry_after))
-    if problem.status == 405:
-        headers.append((b"allow", b"POST"))
+    if problem.allow is not None:
+        headers.append((b"allow", problem.allow.encode()))
     return headers
 
 

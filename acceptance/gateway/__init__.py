@@ -1,0 +1,1 @@
+"""`kvfence gateway` in front of real pairs of SGLang."""
