@@ -100,7 +100,19 @@ class Visit:
             raise BadRequestError("several prompts are not answered in one stream here", PARAMS.get(self._path))
 
     def _bound(self) -> None:
-        self._judge(self._door.counter.bound(self._given), counted=False)
+        if self._standing.budget.limit is None and not self._standing.passes_unknown:
+            self._run(self._wait_for_limit())
+        else:
+            self._judge(self._door.counter.bound(self._given), counted=False)
+
+    async def _wait_for_limit(self) -> None:
+        """Wait a moment for a limit: a worker whose connection broke is being read again."""
+        end = time.monotonic() + _WAIT
+        while self._door.standing().budget.limit is None and (left := end - time.monotonic()) > 0:
+            await self._door.backends.changed(left)
+        self._standing = self._door.standing()
+        if self in self._door.visits:
+            self._judge(self._door.counter.bound(self._given), counted=False)
 
     def _tenant(self) -> str | None:
         header = self._door.settings.tenant_header
