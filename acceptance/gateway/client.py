@@ -226,7 +226,7 @@ def _joined(events: list[dict[str, Any]]) -> list[list[str]]:
         for choice in event.get("choices") or ():
             holder, name = (choice["delta"], "content") if "delta" in choice else (choice, "text")
             if holder.get(name):
-                said, holder[name] = holder[name], "..."
+                said, holder[name] = holder[name], ""
             if event.get("usage"):
                 event["usage"] = dict.fromkeys(event["usage"])
         shape = json.dumps(event)

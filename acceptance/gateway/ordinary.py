@@ -51,8 +51,8 @@ async def mixed(stage: Stage) -> Seen:
             seconds = max(seconds, reply.seconds)
             alike += reply.without_own() == expected[number].without_own()
             if reply.status != 200 or reply.comparable() != expected[number].comparable():
-                wrong.append(f"{asked[number].path} {str(asked[number].body)[-120:]}: {reply.content[:2000]!r}")
-                wrong.append(f"directly: {expected[number].content[:2000]!r}")
+                wrong.append(f"{asked[number].path} {str(asked[number].body)[-120:]}: {reply.comparable()!r:.2000}")
+                wrong.append(f"directly: {expected[number].comparable()!r:.2000}")
         elif kind == "too long" and (found := word_of(reply, "", ""))[0] != REFUSED:
             wrong.append(f"too long: {found[1]}")
     wrong += await _left(stage)

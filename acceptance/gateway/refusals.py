@@ -17,7 +17,7 @@ from acceptance.scenarios.stage import Seen
 from acceptance.texts import DONORS, NOTED, normal, question
 
 TOKENS: Final = 110
-ROUNDS: Final = 10
+ROUNDS: Final = 20
 QUEUED: Final = 3000
 PROMPTLY: Final = 1.0
 """Seconds within which both legs of a refused prompt must have ended, and an ordinary prompt be answered."""

@@ -28,6 +28,8 @@ _ASKED: Final = re.compile(r'"POST (/generate|/v1/completions|/v1/chat/completio
 _LOGGED: Final = 0.3
 """Seconds after which a server has logged what it answered."""
 _STEP: Final = 0.02
+_STAYS: Final = 0.3
+"""Seconds for which decode must have no request: it may not have read yet what was sent to it a moment ago."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,15 @@ class Stage:
     async def emptied(self, within: float) -> float | None:
         """Wait until decode has no request, and give the seconds that took; nothing if it has one when time is over."""
         began = time.perf_counter()
-        while time.perf_counter() - began < within:
+        since: float | None = None
+        while (now := time.perf_counter()) - began < within + _STAYS:
             load = json.loads(await self.client.get(self.pair.url("decode", "/v1/loads?include=core")))
-            if not any(one["num_running_reqs"] or one["num_waiting_reqs"] for one in load["loads"]):
-                return time.perf_counter() - began
+            if any(one["num_running_reqs"] or one["num_waiting_reqs"] for one in load["loads"]):
+                since = None
+            elif since is None:
+                since = now
+            elif now - since > _STAYS:
+                return since - began
             await asyncio.sleep(_STEP)
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,8 @@ from kvfence.gateway.log import Log
 from kvfence.gateway.relay import Attempt, Order
 from kvfence.gateway.settings import Settings
 from kvfence.gateway.tally import Tally
+
+_ABORTS: Final = (0.0, 0.1, 0.4)  # seconds before each time that a worker is told that a request is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,8 @@ class Backends:
     def abort(self, worker: Worker, request_id: str) -> None:
         """Tell an SGLang worker that a request is over: by itself it looks for a closed connection every four seconds.
 
-        (`_wait_one_response` of 0.5.19 and 0.5.23, managers/tokenizer_manager.py.)
+        (`_wait_one_response` of 0.5.19 and 0.5.23, managers/tokenizer_manager.py.) It is told more than once: prefill
+        refuses so soon that decode may not have read the request yet, and then forgets that it is over.
         """
         task = asyncio.get_running_loop().create_task(self._abort(worker, request_id))
         self._tasks.add(task)
@@ -276,7 +280,10 @@ class Backends:
 
     async def _abort(self, worker: Worker, request_id: str) -> None:
         body = msgspec.json.encode({"rid": request_id})
-        status, _ = await self.post(worker, "/abort_request", body, within=5.0)
+        status = 0
+        for pause in _ABORTS:
+            await asyncio.sleep(pause)
+            status, _ = await self.post(worker, "/abort_request", body, within=5.0)
         if status != 200:
             self._log("warning", f"{worker.name}: could not be told that {request_id} is over (status {status})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from kvfence.counting.asked import CHAT, COMPLETIONS, GENERATE
 from kvfence.facts.dialects.kvfence import ENGINE as KVFENCE
 from kvfence.facts.dialects.sglang import ENGINE as SGLANG
+from kvfence.facts.dialects.vllm import ENGINE as VLLM
 from kvfence.gateway.backends import Backends
 from kvfence.gateway.group import Order, Report
 from kvfence.gateway.http.client import Client, Handler
@@ -26,6 +27,7 @@ from kvfence.gateway.visit import Visit
 HEALTH: Final = "/healthz"
 READY: Final = "/readyz"
 MODELS: Final = "/v1/models"
+_ENGINES: Final = (KVFENCE, SGLANG, VLLM)
 _JSON: Final = [(b"content-type", b"application/json")]
 _ASKED: Final = {CHAT: None, COMPLETIONS: None, GENERATE: SGLANG}  # paths, and the engine that alone has them
 
@@ -37,6 +39,9 @@ class Door:
         settings: the operator's.
         counter: counts prompts.
         log: takes a level and a text.
+
+    Raises:
+        InputError: what is to become of a member or header makes no sense.
 
     """
 
@@ -53,7 +58,8 @@ class Door:
         self.visits: set[Visit] = set()
         self.backends = Backends(settings, log, self.tally)
         self.counter = counter(self.backends)
-        self._hygiene: Hygiene | None = None
+        engines = _ENGINES if settings.engine is None else (settings.engine,)
+        self._hygiene = {engine: _hygiene(engine, settings) for engine in engines}
         self._standing: Standing | None = None
         self._stood = -1
 
@@ -162,14 +168,7 @@ class Door:
 
     def hygiene(self, engine: str) -> Hygiene:
         """Give what cleans requests for an engine."""
-        if self._hygiene is None:
-            settings = self.settings
-            fields = dict(settings.fields)
-            if engine == KVFENCE and settings.tenant_header is not None:
-                fields.setdefault(settings.tenant_header, "allow")  # by which it scopes the prefix cache itself
-            salt = settings.salt_key if engine != KVFENCE else None
-            self._hygiene = Hygiene(engine, overrides=fields, tenant_salt=salt, upstream_key=settings.upstream_key)
-        return self._hygiene
+        return self._hygiene[engine]
 
     # What those who look after the gateway call
 
@@ -199,6 +198,9 @@ class Door:
         return self.backends.obey(order)
 
 
-def paths() -> Iterable[str]:
-    """Give the paths that are served to clients."""
-    return (*_ASKED, MODELS, HEALTH, READY)
+def _hygiene(engine: str, settings: Settings) -> Hygiene:
+    fields, salt = dict(settings.fields), settings.salt_key
+    if engine == KVFENCE and settings.tenant_header is not None:
+        fields.setdefault(settings.tenant_header, "allow")  # by which it parts the prefix cache itself
+        salt = None
+    return Hygiene(engine, overrides=fields, tenant_salt=salt, upstream_key=settings.upstream_key)

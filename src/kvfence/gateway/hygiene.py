@@ -237,7 +237,7 @@ def _policy(table: Mapping[str, ClientField], overrides: Mapping[str, str], *, s
         name = spelled.lower() if "-" in spelled else spelled
         problem = _misuse(name, word, header=_is_header(name, table), salted=salted)
         if problem is not None:
-            raise InputError("field policy", problem, field=name)
+            raise InputError("--field", problem, field=name)
         policy[name] = Action(word)
     return MappingProxyType(policy)
 
