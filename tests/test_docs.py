@@ -74,7 +74,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("command", ["audit", "limits", "rules", "simulate", "drill", "serve", "gateway", "model recall"])
+@pytest.mark.parametrize(
+    "command", ["audit", "limits", "rules", "simulate", "drill", "serve", "gateway", "model recall"]
+)
 def test_every_option_is_documented(command: str) -> None:
     page, _, _ = command.partition(" ")
     text = (DOCS / "commands" / f"{page}.md").read_text()
