@@ -92,7 +92,7 @@ def command(
         Literal["refuse", "pass"] | None,
         typer.Option(
             "--uncounted",
-            help="A prompt that cannot be counted: answer 503, or pass it on. Unless given: refuse, and pass in pd mode, "
+            help="An uncountable prompt: answer 503, or pass it on. Unless given: refuse, or pass in pd mode, "
             "where an answer is held until both roles agree on the prompt.",
             show_default=False,
         ),
