@@ -216,25 +216,24 @@ def prompts(request: Request) -> int | None:
     return None
 
 
-def _joined(events: list[dict[str, Any]]) -> list[list[str]]:
-    """Give the events as JSON, those in one that differ in nothing but their text and the tokens so far."""
-    joined: list[list[str]] = []
+def _joined(events: list[dict[str, Any]]) -> tuple[list[str], str]:
+    """Give the events as JSON without text, those in one that are the same but for the tokens so far; and the text."""
+    shapes: list[str] = []
+    text = ""
     for event in events:
         event.pop("id", None)
         event.pop("created", None)
-        said = ""
         for choice in event.get("choices") or ():
             holder, name = (choice["delta"], "content") if "delta" in choice else (choice, "text")
             if holder.get(name):
-                said, holder[name] = holder[name], ""
+                text += holder[name]
+                holder[name] = ""
             if event.get("usage"):
                 event["usage"] = dict.fromkeys(event["usage"])
         shape = json.dumps(event)
-        if joined and joined[-1][0] == shape:
-            joined[-1][1] += said
-        else:
-            joined.append([shape, said])
-    return joined
+        if shape not in shapes[-1:]:
+            shapes.append(shape)
+    return shapes, text
 
 
 def _usage(answer: dict[str, Any]) -> dict[str, Any]:

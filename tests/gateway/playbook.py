@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kvfence.gateway.commands import Answer, Break, Close, Command, Forward, Leg, Suspect
@@ -24,7 +23,7 @@ SSE: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON: Final = [(b"content-type", b"application/json")]
 FRONT: Final = Terms(OWN, "messages", prefill=False)
 PD: Final = Terms(OWN, "messages", prefill=True, usage_added=True)
-WITHHOLD: Final = replace(FRONT, withhold=True)
+WITHHOLD: Final = FRONT._replace(withhold=True)
 _CUTS: Final = 12
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -196,7 +195,7 @@ def test_stream_of_decode_waits_for_prefill() -> None:
 
 
 def test_stream_after_prefill_waits_for_decodes_word() -> None:
-    script = Playbook(replace(PD, usage_total=True)).hears(*PREFILLED, head(A, 200, SSE), data(A, role())).says()
+    script = Playbook(PD._replace(usage_total=True)).hears(*PREFILLED, head(A, 200, SSE), data(A, role())).says()
     script.hears(data(A, told(b"a", 5), total(5), DONE), ended(A))
     script.says(Open(200, SSE, None), Forward(role() + told(b"a", None) + total(5) + DONE), Close()).over()
 
@@ -214,7 +213,7 @@ def test_roles_that_do_not_agree(stream: bool, decode_first: bool, limit: int | 
     """The incident: prefill (0.5.19) made a stub of 1 token of a prompt of 2000."""
     decode = (head(A, 200, SSE), data(A, role(), told(b"a", 2000))) if stream else answers(A, whole(2000))
     prefill = answers(P, whole(1, 1))
-    script = Playbook(replace(PD, limit=limit))
+    script = Playbook(PD._replace(limit=limit))
     script.hears(*decode, *prefill) if decode_first else script.hears(*prefill, *decode)
     cancels = [Cancel(A)] if stream else []
     script.says(Suspect(LEGS_DIFFER, "", explained=said is TOO_LONG), *cancels, said).over()
@@ -259,7 +258,7 @@ def test_leg_that_fails_cancels_the_other() -> None:
 
 def test_stream_of_several_prompts_waits_for_each() -> None:
     """Every event tells the tokens of its own prompt, and prefill those of all."""
-    script = Playbook(replace(PD, prompts=2, samples=2)).hears(*answers(P, whole(12)), head(A, 200, SSE))
+    script = Playbook(PD._replace(prompts=2, samples=2)).hears(*answers(P, whole(12)), head(A, 200, SSE))
     script.hears(data(A, told(b"a", 5), told(b"b", 5, 1, 1))).says()
     script.hears(data(A, told(b"c", 7, 1, 3)))
     script.says(Open(200, SSE, None), Forward(told(b"a", None) + told(b"b", None, 1, 1) + told(b"c", None, 1, 3)))
@@ -267,7 +266,7 @@ def test_stream_of_several_prompts_waits_for_each() -> None:
 
 
 def test_stream_of_several_prompts_that_differ() -> None:
-    script = Playbook(replace(PD, prompts=2, limit=10)).hears(*answers(P, whole(12)), head(A, 200, SSE))
+    script = Playbook(PD._replace(prompts=2, limit=10)).hears(*answers(P, whole(12)), head(A, 200, SSE))
     script.hears(data(A, told(b"a", 5), told(b"b", 8, 1, 1)))
     script.says(Suspect(LEGS_DIFFER, ""), Cancel(A), HELD_BACK).over()
 
@@ -288,23 +287,23 @@ def test_roles_that_part_in_the_middle() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(6, 6), (0, 4), (6, None)])
 def test_count_differs(low: int, high: int | None) -> None:
-    script = Playbook(replace(FRONT, low=low, high=high)).hears(*answers(A, whole(5)))
+    script = Playbook(FRONT._replace(low=low, high=high)).hears(*answers(A, whole(5)))
     script.says(Suspect(COUNT_DIFFERS, ""), Open(200, JSON, len(whole(5))), Forward(whole(5)), Close()).over()
-    script = Playbook(replace(WITHHOLD, low=low, high=high)).hears(*answers(A, whole(5)))
+    script = Playbook(WITHHOLD._replace(low=low, high=high)).hears(*answers(A, whole(5)))
     script.says(Suspect(COUNT_DIFFERS, ""), HELD_BACK).over()
-    script = Playbook(replace(WITHHOLD, low=low, high=high)).hears(head(A, 200, SSE), data(A, told(b"a", 5)))
+    script = Playbook(WITHHOLD._replace(low=low, high=high)).hears(head(A, 200, SSE), data(A, told(b"a", 5)))
     script.says(Suspect(COUNT_DIFFERS, ""), Cancel(A), HELD_BACK).over()
 
 
 def test_count_differs_behind_prefill_is_told_once() -> None:
-    script = Playbook(replace(PD, high=4)).hears(*PREFILLED, head(A, 200, SSE), data(A, told(b"a", 5), total(5), DONE))
+    script = Playbook(PD._replace(high=4)).hears(*PREFILLED, head(A, 200, SSE), data(A, told(b"a", 5), total(5), DONE))
     script.hears(ended(A))
     script.says(Suspect(COUNT_DIFFERS, ""), Open(200, SSE, None), Forward(told(b"a", None) + DONE), Close()).over()
 
 
 def test_stream_told_at_its_end_only_is_suspected_before_its_last_event() -> None:
     events = [told(b"a", 5, 0), total(5, 0), DONE]
-    script = Playbook(replace(PD, prefill=True)).hears(*PREFILLED, head(A, 200, SSE), data(A, *events), ended(A))
+    script = Playbook(PD._replace(prefill=True)).hears(*PREFILLED, head(A, 200, SSE), data(A, *events), ended(A))
     script.says(
         Open(200, SSE, None), Forward(told(b"a", None)), Suspect(NOTHING_GENERATED, ""), Forward(DONE), Close()
     ).over()
@@ -312,7 +311,7 @@ def test_stream_told_at_its_end_only_is_suspected_before_its_last_event() -> Non
 
 @pytest.mark.parametrize("count", [{"low": 5, "high": 5}, {"low": 0, "high": None}, {"low": 5, "high": None}])
 def test_count_agrees(count: dict[str, int | None]) -> None:
-    script = Playbook(replace(WITHHOLD, **count)).hears(*answers(A, whole(5)))  # type: ignore[arg-type]
+    script = Playbook(WITHHOLD._replace(**count)).hears(*answers(A, whole(5)))  # type: ignore[arg-type]
     script.says(Open(200, JSON, len(whole(5))), Forward(whole(5)), Close()).over()
 
 
@@ -321,7 +320,7 @@ def test_nothing_generated() -> None:
     passed: list[Command] = [Open(200, JSON, len(body)), Forward(body), Close()]
     Playbook(FRONT).hears(*answers(A, body)).says(Suspect(NOTHING_GENERATED, ""), *passed).over()
     Playbook(WITHHOLD).hears(*answers(A, body)).says(Suspect(NOTHING_GENERATED, ""), HELD_BACK).over()
-    Playbook(replace(WITHHOLD, may_be_empty=True)).hears(*answers(A, body)).says(*passed).over()
+    Playbook(WITHHOLD._replace(may_be_empty=True)).hears(*answers(A, body)).says(*passed).over()
 
 
 def test_answer_that_says_it_was_given_up_is_passed() -> None:
@@ -333,7 +332,7 @@ def test_answer_that_says_it_was_given_up_is_passed() -> None:
 def test_samples_of_sglangs_own_endpoint_are_not_counted_twice() -> None:
     one = b'{"text":"a","meta_info":{"prompt_tokens":5,"completion_tokens":2}}'
     body = b"[" + b",".join([one] * 3) + b"]"
-    script = Playbook(replace(WITHHOLD, low=5, high=5, samples=3)).hears(*answers(A, body))
+    script = Playbook(WITHHOLD._replace(low=5, high=5, samples=3)).hears(*answers(A, body))
     script.says(Open(200, JSON, len(body)), Forward(body), Close())
 
 
@@ -377,7 +376,7 @@ def test_memory_of_what_is_held_does_not_grow_with_the_number_of_pieces() -> Non
     ],
 )
 def test_event_that_cannot_be_read_is_no_event_that_tells(bad: bytes) -> None:
-    exchange = Exchange(replace(WITHHOLD, usage_added=True))
+    exchange = Exchange(WITHHOLD._replace(usage_added=True))
     exchange.head(A, 200, SSE)
     assert exchange.data(A, bad) == []
     assert exchange.data(A, told(b"a", 5))[0] == Open(200, SSE, None)

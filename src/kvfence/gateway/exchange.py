@@ -13,8 +13,7 @@ then is cancelled, once. Where the bytes of an answer were cut makes no differen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvfence.gateway import engine_error
 from kvfence.gateway.commands import (
@@ -57,8 +56,7 @@ _CLOSE: Final = Close()
 _RETRY_MOST: Final = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What an exchange is held to.
 
     Args:

@@ -169,30 +169,43 @@ class Relay:
             self.pause()
 
     def run(self, commands: list[Command]) -> None:
-        """Carry out commands."""
+        """Carry out commands. What they have for the client goes in one write: each is a call to the kernel."""
+        out: list[bytes] = []
         for command in commands:
             match command:
                 case Forward(data):
-                    self._client.write(chunk(data) if self._chunked else data)
+                    out.append(chunk(data) if self._chunked else data)
                 case Open():
-                    self._begin(command)
+                    out.append(self._begin(command))
                 case Cancel(leg):
                     self._cancel(leg)
                 case Suspect():
                     self.watch.suspect(command)
-                case Close():
-                    if self._chunked:
-                        self._client.write(LAST_CHUNK)
-                    self._over(self._status, None)
-                    self._client.finished(keep_alive=self._keep_alive)
-                case Answer(problem):
-                    self._over(problem.status, problem.code)
-                    self._client.refuse(problem, self._terms.request_id)
-                case Break():
-                    self._over(502, "broken")
-                    self._client.broken()
+                case Close() | Answer() | Break():
+                    self._end(command, out)
+                    return
+        if out:
+            self._client.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def _begin(self, opened: Open) -> None:
+    def _end(self, command: Close | Answer | Break, out: list[bytes]) -> None:
+        """Send what is left, and be done."""
+        if isinstance(command, Answer):
+            self.watch.over(command.problem.status, command.problem.code)
+            self._client.refuse(command.problem, self._terms.request_id)
+            return
+        if isinstance(command, Close) and self._chunked:
+            out.append(LAST_CHUNK)
+        if out:
+            self._client.write(b"".join(out))
+        if isinstance(command, Close):
+            self.watch.over(self._status, None)
+            self._client.finished(keep_alive=self._keep_alive)
+        else:
+            self.watch.over(502, "broken")
+            self._client.broken()
+
+    def _begin(self, opened: Open) -> bytes:
+        """Write the head of the answer."""
         self._keep_alive = self._client.keeps_alive()
         length = opened.length
         if length is None:
@@ -201,9 +214,7 @@ class Relay:
             length = CHUNKED if self._chunked else None
         self._status = opened.status
         self.watch.opened()
-        self._client.write(
-            head(opened.status, opened.headers, length, self._terms.request_id, keep_alive=self._keep_alive)
-        )
+        return head(opened.status, opened.headers, length, self._terms.request_id, keep_alive=self._keep_alive)
 
     def _cancel(self, leg: Leg) -> None:
         side = self._legs.get(leg)
@@ -213,16 +224,13 @@ class Relay:
         side.connection = None
         self.watch.cancelled(leg)
 
-    def _over(self, status: int, code: str | None) -> None:
-        self.watch.over(status, code)
-
     # What the client's connection calls
 
     def gone(self) -> None:
         """Take that the client has left."""
         if not self.exchange.over:
             self.run(self.exchange.gone())
-            self._over(499, None)
+            self.watch.over(499, None)
 
     def pause(self) -> None:
         """Read no further of the answer while the client does not read."""

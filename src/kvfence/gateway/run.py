@@ -13,7 +13,7 @@ from kvfence.gateway.counter import open_counter
 from kvfence.gateway.door import Door
 from kvfence.gateway.group import Group
 from kvfence.gateway.log import Format, Log, logger
-from kvfence.gateway.process import Alone, finish, stop_on_signals
+from kvfence.gateway.process import Alone, finish, settle_memory, stop_on_signals
 from kvfence.gateway.server import Server
 from kvfence.gateway.settings import Settings
 from kvfence.gateway.supervisor import Supervisor
@@ -65,6 +65,7 @@ async def _alone(settings: Settings, ports: Ports, log: Log) -> None:
     stop_on_signals(stop)
     door = Door(settings, open_counter(settings), log)
     async with Server(door, ports.host, ports.port) as server, _admin(Alone(door), settings, ports) as admin:
+        settle_memory()
         _say(log, settings, ports, server.port, admin.port)
         await stop.wait()
         await finish(server, settings, log)

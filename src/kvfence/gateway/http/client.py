@@ -173,9 +173,8 @@ class Client(asyncio.Protocol):
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, request_id: bytes = b"") -> None:
         """Send a whole answer; without its body, if only the head was asked for."""
         keep_alive = self.keeps_alive()
-        self.write(head(status, headers, len(body), request_id, keep_alive=keep_alive))
-        if self._request is not None and self._request.method != b"HEAD":
-            self.write(body)
+        sent = b"" if self._request is None or self._request.method == b"HEAD" else body
+        self.write(head(status, headers, len(body), request_id, keep_alive=keep_alive) + sent)
         self.finished(keep_alive=keep_alive)
 
     def refuse(self, problem: Problem, request_id: bytes = b"") -> None:
