@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import re
@@ -114,15 +115,12 @@ class Reply:
         return _joined(answers) if self.is_stream else self.without_own()
 
     def documents(self) -> Iterator[Any]:
-        """Give the JSON documents that it holds."""
-        if not self.is_stream:
-            if self.content:
-                yield json.loads(self.content)
-            return
-        for line in self.content.splitlines():
-            data = line.removeprefix(b"data:").strip()
-            if line.startswith(b"data:") and data != b"[DONE]":
-                yield json.loads(data)
+        """Give the JSON documents that it holds. What is none is left out."""
+        lines = self.content.splitlines() if self.is_stream else [b"data:" + self.content]
+        for line in lines:
+            if line.startswith(b"data:"):
+                with contextlib.suppress(ValueError):
+                    yield json.loads(line.removeprefix(b"data:"))
 
     def _answers(self) -> Iterator[dict[str, Any]]:
         for document in self.documents():

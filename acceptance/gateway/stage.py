@@ -120,9 +120,8 @@ def word_of(reply: Reply, foreign: str, own: str) -> tuple[str, str]:
     The word is `refused` for one clean error of the contract, `leaked` if the answer holds a piece of another tenant's
     text, else `wrong`.
     """
-    piece = longest_piece(reply.content.decode(errors="replace"), foreign, own)
-    if reply.status != 400 and not piece:
-        piece = longest_piece(reply.text, foreign, own)  # which a stream has in parts
+    said = (reply.content.decode(errors="replace"), reply.text)  # which a stream has in parts
+    piece = max((longest_piece(text, foreign, own) for text in said), key=len)
     if len(piece) >= LEAST_VERBATIM:
         return "leaked", f"HTTP {reply.status}, and {len(piece)} characters are another tenant's: {piece!r}"
     told = f"HTTP {reply.status} {reply.kind} after {reply.seconds:.2f} s: {reply.content[:160]!r}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from acceptance.catalogue import LARGE_POOL
@@ -24,13 +26,14 @@ from acceptance.scenarios.incident import LENGTHS
 from acceptance.scenarios.stage import Seen
 from acceptance.texts import DONORS, NOTED
 from acceptance.traffic import Exchange, Leg
-from kvfence.counting.chat import Settings, open_renderer, render
-from kvfence.counting.chat.common import Rendered
 from kvfence.counting.asked import Chat
 from kvfence.counting.asked import read as read_asked
+from kvfence.counting.chat import Settings, open_renderer, render
+from kvfence.counting.chat.common import Rendered
 from kvfence.counting.model_files import ModelFiles
 from kvfence.engine.recall.files import write_recall
 from kvfence.engine.recall.variants import SMALL
+from kvfence.gateway.judgement import Length
 from kvfence.gateway.problem import CONTEXT_LENGTH, Problem
 
 TOO_LONG = Reply(400, 0.001, Problem(400, "too long", code=CONTEXT_LENGTH).body(), "application/json")
@@ -119,9 +122,9 @@ def test_the_table_declares_each_scenario_of_each_gateway() -> None:
     table = read()
     assert set(table) == set(VERSIONS)
     for version, doors in table.items():
-        assert {name: set(row) for name, row in doors.items()} == {
-            door.name: set(door.scenarios) for door in DOORS
-        }, version
+        assert {name: set(row) for name, row in doors.items()} == {door.name: set(door.scenarios) for door in DOORS}, (
+            version
+        )
 
 
 def test_each_scenario_can_be_played() -> None:
@@ -156,8 +159,6 @@ def test_the_template_writes_what_the_checkpoints_own_leaves_out(tmp_path: Path)
         {"version": "0.5.23", "model_path": str(tmp_path), "chat_template": str(TEMPLATE)}, TEMPLATE.read_text()
     )
     body = KINDS["chat with tools"]("And now?").body
-    import msgspec
-
     fields = msgspec.json.decode(msgspec.json.encode(body), type=dict[str, msgspec.Raw])
     (prompt,) = read_asked("sglang", CHAT, fields).prompts
     assert isinstance(prompt, Chat)
@@ -168,7 +169,7 @@ def test_the_template_writes_what_the_checkpoints_own_leaves_out(tmp_path: Path)
     text = asyncio.run(written()).text
     assert text.startswith("[tools][{")
     assert '[call]weather {"place": "東京"}' in text
-    assert text.endswith("[user]\nAnd now?\n[assistant]\n")
+    assert text.endswith("[user]\nAnd now?[assistant]\n")
 
 
 def test_there_are_enough_requests_of_each_sort() -> None:
@@ -218,7 +219,10 @@ def test_a_stream_is_the_same_however_it_was_cut() -> None:
 def test_a_stream_with_usage_that_nobody_asked_for_is_another() -> None:
     plain, told = events(part("ab")), events(part("ab", usage={"prompt_tokens": 3}))
     assert plain.comparable() != told.comparable()
-    counted = events(part("a", usage={"prompt_tokens": 3, "completion_tokens": 1}), part("b", usage={"prompt_tokens": 3, "completion_tokens": 2}))
+    counted = events(
+        part("a", usage={"prompt_tokens": 3, "completion_tokens": 1}),
+        part("b", usage={"prompt_tokens": 3, "completion_tokens": 2}),
+    )
     assert counted.comparable() == events(part("ab", usage={"prompt_tokens": 3, "completion_tokens": 2})).comparable()
 
 
@@ -304,15 +308,11 @@ def test_mixed_traffic_differs_if_one_answer_does() -> None:
 
 
 def test_counts_are_equal_if_the_engine_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from contextlib import asynccontextmanager
-
-    from kvfence.gateway.judgement import Length
-
     class Same:
         off = 0
 
     @asynccontextmanager
-    async def opened(_stage: Stage):
+    async def opened(_stage: Stage) -> AsyncIterator[type[Same]]:
         yield Same
 
     async def count(counter: Any, request: Request) -> Length:
@@ -382,7 +382,9 @@ def test_the_gateways_answer_stands_for_both_roles() -> None:
             return events({"text": "a", "meta_info": {}}, {"text": "ab", "output_ids": [1, 2], "meta_info": {}})
 
     async def run() -> Exchange:
-        stage = Stage(DOORS[1], cast(Any, None), Pair(Ports(1, 2, 3), {}, 0.0), Path(), cast(Any, None), cast(Any, None))
+        stage = Stage(
+            DOORS[1], cast(Any, None), Pair(Ports(1, 2, 3), {}, 0.0), Path(), cast(Any, None), cast(Any, None)
+        )
         through = Stage.through_the_door(stage)
         through.client._stage = Gate()  # type: ignore[attr-defined]
         try:

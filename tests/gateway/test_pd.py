@@ -19,9 +19,9 @@ from tests.gateway.fakes import Body, Worker, error_of, gateway, ids, pair, sett
 BLIND: dict[str, Any] = {"counting": "off"}
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
+def run(main: Callable[[], Awaitable[None]], seconds: float = 30) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(seconds):
             await main()
 
     uvloop.run(bounded())
@@ -88,8 +88,8 @@ def test_a_refusal_of_prefill_ends_decode_within_a_second(stream: bool) -> None:
             assert time.monotonic() - began < 1
             assert status == 400
             assert error_of(body)["code"] == "context_length_exceeded"
-            await settled(lambda: decode.left == 1 and len(decode.aborted) == 1, 1.0)
-            assert decode.aborted == [prefill.asked[0]["rid"]] == [decode.asked[0]["rid"]]
+            await settled(lambda: decode.left == 1 and bool(decode.aborted), 1.0)
+            assert set(decode.aborted) == {prefill.asked[0]["rid"]} == {decode.asked[0]["rid"]}
             assert prefill.aborted == []
 
     run(main)
@@ -101,7 +101,7 @@ def test_a_failure_of_decode_ends_prefill_and_names_no_worker() -> None:
             status, body = await up.post(ids(20))
             assert status == 502
             assert b"10.0.0.3" not in body
-            await settled(lambda: prefill.left == 1 and len(prefill.aborted) == 1, 1.0)
+            await settled(lambda: prefill.left == 1 and bool(prefill.aborted), 1.0)
 
     run(main)
 
