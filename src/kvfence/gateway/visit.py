@@ -58,7 +58,7 @@ class Visit:
         """Judge the request as far as that goes at once, and go on by itself where it does not."""
         self._door.visits.add(self)
         if len(self._request.body) > _LARGE:
-            self._run(self._begin_in_turns())
+            self._run(self._begin_in_turns)
             return
         try:
             for step in self._steps:
@@ -101,7 +101,7 @@ class Visit:
 
     def _bound(self) -> None:
         if self._standing.budget.limit is None and not self._standing.passes_unknown:
-            self._run(self._wait_for_limit())
+            self._run(self._wait_for_limit)
         else:
             self._judge(self._door.counter.bound(self._given), counted=False)
 
@@ -135,20 +135,20 @@ class Visit:
                 self._door.tally.add("over_length")
             self._refuse(verdict.problem)
         else:
-            self._run(self._count())
+            self._run(self._count)
 
     async def _count(self) -> None:
         length = await self._door.counter.exact(self._given, self._standing.budget.limit or 0)
         if self in self._door.visits:
             self._judge(length, counted=True)
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
+    def _run(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Go on in a task; what nobody expected is answered, and told, as any other end."""
         self._task = asyncio.get_running_loop().create_task(self._guarded(work))
 
-    async def _guarded(self, work: Coroutine[None, None, None]) -> None:
+    async def _guarded(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
-            await work
+            await work()  # made here: a task that is cancelled before it begins leaves none behind
         except Exception as error:  # noqa: BLE001 (a client must not wait for ever for what failed here)
             self._fail(error)
 
@@ -174,7 +174,7 @@ class Visit:
         door.tally.took("decision_seconds", time.monotonic() - self._began)
         attempt = self._attempt(tokens)
         if attempt is None:
-            self._run(self._wait(tokens))
+            self._run(lambda: self._wait(tokens))
             return
         self._send(attempt, tokens)
 
