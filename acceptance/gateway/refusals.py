@@ -40,7 +40,7 @@ async def incident(stage: Stage) -> Seen:
     The word is `refused` if each got one clean 400 and no piece of the donor's text, `refused at the door` if moreover
     nothing of them reached an engine.
     """
-    words, evidence, replies, reached = [], [], [], 0
+    words, evidence, replies, paths, reached = [], [], [], [], 0
     for number, (donor, length) in enumerate(product(DONORS, LENGTHS)):
         if length == LENGTHS[0]:
             await stage.fill(donor)
@@ -52,13 +52,16 @@ async def incident(stage: Stage) -> Seen:
             word, told = word_of(reply, donor.text, text)
             words.append(word)
             replies.append(reply)
+            paths.append(request.path)
             evidence += [f"{request.path} {length} tokens, stream {stream}: {told}"] if word != REFUSED else []
         reached += await stage.reached() - before
     word = "/".join(sorted(set(words)))
     if word == REFUSED and not reached:
         word = "refused at the door"
     told = f"{len(replies)} prompts, half of them streamed: {_times(replies)}; engines logged {reached} of them"
-    return Seen(word, (told, *evidence), _slowest(replies))
+    slowest = max(range(len(replies)), key=lambda number: replies[number].seconds)
+    which = f"the slowest was number {slowest + 1}, at {paths[slowest]}"
+    return Seen(word, (told, which, *evidence), _slowest(replies))
 
 
 async def queue(stage: Stage) -> Seen:
