@@ -110,3 +110,20 @@ def _completion(text: str) -> Body:
 def _chat(text: str) -> Body:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
     return {"model": "m", "messages": messages, "max_tokens": 2}
+
+
+def test_how_the_engine_writes_conversations_is_learnt_before_the_first_comes(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(real.sentence_piece())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATML}))
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')
+
+    async def main() -> None:
+        worker = await fakes.Worker("unified", LIMIT).start()
+        try:
+            async with fakes.gateway(Settings(upstreams=(fakes.spec(worker),), tokenizer=tmp_path)) as up:
+                await fakes.settled(lambda: "conversations by the engine" not in up.door.counter.means)
+                assert worker.asked == []
+        finally:
+            await worker.stop()
+
+    uvloop.run(main())

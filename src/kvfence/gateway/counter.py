@@ -75,6 +75,11 @@ class PromptCounter:
             return Length(0, None, "none", why="; ".join(filter(None, (why, error.reason))))
         return _length([(count, count) for count in counts], "engine")
 
+    def refresh(self) -> None:
+        """Learn how the engine was started, if a worker has changed since that was learnt."""
+        if self._text is not None and self._backends.some() is not None:
+            self._look()
+
     @property
     def means(self) -> str:
         """Say by what prompts are counted."""
@@ -159,7 +164,8 @@ class PromptCounter:
                 self._renderer = await asyncio.to_thread(open_renderer, self._started, self._model)
             except UncountableError as error:
                 self._renderer = error
-        self._seen = generation
+        if not isinstance(self._started, UncountableError):
+            self._seen = generation  # else it is asked again
 
     async def _ask_settings(self) -> Settings | UncountableError:
         engine, version, worker = self._backends.engine, self._backends.version, self._backends.some()
@@ -242,6 +248,9 @@ class NoCounter:
         """Give that nothing is known."""
         del limit
         return self.bound(asked)
+
+    def refresh(self) -> None:
+        """Nothing is to be learnt."""
 
     async def close(self) -> None:
         """Nothing is held."""

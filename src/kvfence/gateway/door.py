@@ -143,6 +143,7 @@ class Door:
         for visit in list(self.visits):
             visit.sweep(now)
         self.backends.sweep()
+        self.counter.refresh()
 
     def stop_exchanges(self) -> None:
         """End what is being answered."""

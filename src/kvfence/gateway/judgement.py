@@ -58,6 +58,9 @@ class Counter(Protocol):
     def exact(self, asked: Asked, limit: int) -> Awaitable[Length]:
         """Count, to compare with a limit; of what cannot be counted nothing is known, and the reason is told."""
 
+    def refresh(self) -> None:
+        """Learn anew what the workers decide of it, if one has changed: before a request has to wait for that."""
+
     @property
     def means(self) -> str:
         """Say by what prompts are counted, for operators."""
