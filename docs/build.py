@@ -31,6 +31,7 @@ from kvfence.fence import messages, proof
 from kvfence.fence.mechanisms import SERVES, SWITCHES
 from kvfence.fence.units import KINDS as CACHE_KINDS
 from kvfence.fence.units import RECURRENT, ROW, Layout
+from kvfence.gateway.group import Status
 from kvfence.knowledge.releases import VersionRange
 from kvfence.knowledge.switches import switch_names
 from kvfence.report.document import AuditDocument
@@ -378,6 +379,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "drill": DrillDocument,
     "serve": ServeDocument,
     "simulate": SimulateDocument,
+    "gateway": Status,
 }
 
 

@@ -18,9 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas" / "gateway-1.json"
 ENGINE = """
 import asyncio, sys
 from tests.gateway.fakes import Worker
@@ -120,6 +122,7 @@ def test_one_process_serves_tells_and_drains(engine: str) -> None:
         assert (status["schema"], status["mode"], status["ready"], status["limit"]) == (
             "kvfence.gateway/1", "front", True, 1018,
         )  # fmt: skip
+        jsonschema.validate(status, json.loads(PUBLISHED.read_text()))
         assert status["fleet"]["workers"][0]["url"] == engine
         told = metrics(gateway.get(f"{gateway.admin}/metrics")[1])
         assert told["kvfence_gateway_over_length_total"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -70,7 +70,7 @@ class Status(msgspec.Struct, kw_only=True):
     since: float
     limit: int | None
     counting: str
-    settings: dict[str, object]
+    settings: dict[str, Any]
     fleet: FleetDocument | None
     counts: dict[str, int]
     gauges: dict[str, int]
