@@ -23,7 +23,6 @@ from kvfence.gateway.counter import open_counter
 from kvfence.gateway.judgement import Counter as Counts
 from kvfence.gateway.judgement import Length
 from kvfence.gateway.settings import Settings
-from kvfence.gateway.tally import Tally
 
 AROUND: Final = (-2, -1, 0, 1, 2)
 _KNOWN: Final = 10.0
@@ -86,7 +85,7 @@ async def _counter(stage: Stage) -> AsyncIterator[Counts]:
     settings = Settings(
         prefill=places.prefill, decode=places.decode, tokenizer=stage.model, chat_template=TEMPLATE.read_text()
     )
-    backends = Backends(settings, lambda _level, _text: None, Tally())
+    backends = Backends(settings, lambda _level, _text: None)
     counter = open_counter(settings)(backends)
     await backends.start()
     try:

@@ -10,11 +10,10 @@ import msgspec
 
 from kvfence.counting.budget import Worker as Budget
 from kvfence.gateway import orders
-from kvfence.gateway.exchange import Leg
+from kvfence.gateway.commands import Leg
 from kvfence.gateway.fleet.choose import UNBOUNDED, Front, Lack, Pairs, shortest_refused
 from kvfence.gateway.fleet.document import FleetDocument, fleet_document
 from kvfence.gateway.fleet.pair import Pair
-from kvfence.gateway.fleet.quarantine import Quarantine
 from kvfence.gateway.fleet.watch import Watcher
 from kvfence.gateway.fleet.worker import Worker, make_workers
 from kvfence.gateway.group import Order as Command
@@ -23,7 +22,6 @@ from kvfence.gateway.http.upstream import Pool
 from kvfence.gateway.log import Log
 from kvfence.gateway.relay import Attempt, Order
 from kvfence.gateway.settings import Settings
-from kvfence.gateway.tally import Tally
 
 _ABORTS: Final = (0.0, 0.1, 0.4)  # seconds before each time that a worker is told that a request is over
 
@@ -91,17 +89,15 @@ class Backends:
     Args:
         settings: the operator's.
         log: takes a level and a text.
-        tally: counts.
 
     """
 
-    def __init__(self, settings: Settings, log: Log, tally: Tally) -> None:
+    def __init__(self, settings: Settings, log: Log) -> None:
         specs = (*settings.upstreams, *settings.prefill, *settings.decode, *settings.limits_from)
         workers = make_workers(specs)
         count = len(settings.upstreams)
         self._settings = settings
         self._log = log
-        self._tally = tally
         self._workers = workers
         unknown = UNBOUNDED if settings.unknown_limit == "pass" or settings.limits_from else 0
         self._front: Front | None = None
@@ -325,7 +321,7 @@ class Backends:
         held = choice.pair or choice.answer
         if held.quarantine is None:
             self._log("error", f"{choice.name} is quarantined: {reason}")
-            self._quarantine(held, reason)
+            self._chooser.quarantine(held, reason)
 
     def obey(self, command: Command) -> bool:
         """Do what an operator orders; tell whether the name was known."""
@@ -334,23 +330,16 @@ class Backends:
             return False
         if command.do == "quarantine":
             self._log("warning", f"{command.name} is quarantined by order: {command.reason}")
-            self._quarantine(found, command.reason)
+            self._chooser.quarantine(found, command.reason)
         else:
             self._log("warning", f"{command.name} is released by order")
-            self._set(found, None)
+            self._chooser.release(found)
         return True
 
     def _named(self, name: str) -> Pair | Worker | None:
         if self._pairs is not None and (pair := self._pairs.pair(name)) is not None:
             return pair
         return next((worker for worker in self._workers if worker.name == name), None)
-
-    def _quarantine(self, held: Pair | Worker, reason: str) -> None:
-        self._set(held, Quarantine(reason, held.lives))
-
-    def _set(self, held: Pair | Worker, quarantine: Quarantine | None) -> None:
-        held.quarantine = quarantine
-        (held.prefill if isinstance(held, Pair) else held).changes.tell()
 
 
 def _host(worker: Worker) -> bytes:

@@ -56,7 +56,7 @@ class Door:
         self.log = log
         self.tally = Tally()
         self.visits: set[Visit] = set()
-        self.backends = Backends(settings, log, self.tally)
+        self.backends = Backends(settings, log)
         self.counter = counter(self.backends)
         engines = _ENGINES if settings.engine is None else (settings.engine,)
         self._hygiene = {engine: _hygiene(engine, settings) for engine in engines}

@@ -1,8 +1,8 @@
 """What an engine says when it refuses or fails, as one clean error of the contract.
 
 Engines differ in the shape of their errors, and name workers in them ("KVTransferError ... 10.0.0.3:8998"). What a
-client can mend (a status of 4xx) is told in the engine's words, without addresses; what it cannot is told in general,
-and the engine's words go to the log.
+client can mend (a status of 4xx) is told in the engine's words, without addresses; what it cannot is told in general
+(`said` gives the engine's own words of it).
 """
 
 from __future__ import annotations

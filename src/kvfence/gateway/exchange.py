@@ -19,7 +19,6 @@ from kvfence.gateway import engine_error
 from kvfence.gateway.commands import (
     ANSWER_AFTER_REFUSAL,
     COUNT_DIFFERS,
-    KINDS,
     LEGS_DIFFER,
     NO_USAGE,
     NOTHING_GENERATED,
@@ -37,11 +36,6 @@ from kvfence.gateway.commands import (
 from kvfence.gateway.events import DONE, EndlessError, OwnId, Splitter, content, without_usage
 from kvfence.gateway.problem import CONTEXT_LENGTH, UPSTREAM_FAILED, UPSTREAM_TIMEOUT, WITHHELD, Problem
 from kvfence.gateway.usage import Tally, Usage, read_usage
-
-__all__ = [
-    "ANSWER_AFTER_REFUSAL", "COUNT_DIFFERS", "KINDS", "LEGS_DIFFER", "NOTHING_GENERATED", "NO_USAGE",
-    "Answer", "Break", "Cancel", "Close", "Command", "Exchange", "Forward", "Kind", "Leg", "Open", "Suspect", "Terms",
-]  # fmt: skip
 
 HELD_MOST: Final = 64 << 20
 """Bytes of an answer that are held back at most."""

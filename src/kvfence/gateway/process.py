@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Protocol
 
 import uvloop
 
@@ -61,14 +60,7 @@ class Alone:
         return self._door.obey(order)
 
 
-class Stopping(Protocol):
-    """Something that can be waited for and set."""
-
-    def set(self) -> None:
-        """Have it stop."""
-
-
-def stop_on_signals(stop: Stopping) -> None:
+def stop_on_signals(stop: asyncio.Event) -> None:
     """Stop on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,19 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kvfence.gateway.exchange import (
-    Answer,
-    Break,
-    Cancel,
-    Close,
-    Command,
-    Exchange,
-    Forward,
-    Leg,
-    Open,
-    Suspect,
-    Terms,
-)
+from kvfence.gateway.commands import Answer, Break, Cancel, Close, Command, Forward, Leg, Open, Suspect
+from kvfence.gateway.exchange import Exchange, Terms
 from kvfence.gateway.http.answer import CHUNKED, LAST_CHUNK, chunk, head
 from kvfence.gateway.http.client import Client
 from kvfence.gateway.http.upstream import Connection, Pool

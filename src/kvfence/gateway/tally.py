@@ -23,7 +23,6 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Suspicious answers, by kind, and whether the prompt's length explains them.",
         ("kind", "explained"),
     ),
-    "withheld": ("Answers that were withheld.", ("kind",)),
     "stripped": ("Members and headers of requests that were not passed on.", ("field",)),
     "field_refused": ("Requests refused for a member that only the gateway may set.", ("field",)),
     "leg_failures": ("Legs that failed or could not be opened, by worker.", ("worker",)),

@@ -13,7 +13,8 @@ from kvfence.counting.asked import Asked, BadRequestError, read
 from kvfence.facts.dialects.sglang import ENGINE as SGLANG
 from kvfence.gateway import orders
 from kvfence.gateway.backends import Choice
-from kvfence.gateway.exchange import Leg, Suspect, Terms
+from kvfence.gateway.commands import Leg, Suspect
+from kvfence.gateway.exchange import Terms
 from kvfence.gateway.fleet.choose import Lack
 from kvfence.gateway.http.client import Client
 from kvfence.gateway.http.request import Request
@@ -50,6 +51,7 @@ class Visit:
         self._fields: dict[str, msgspec.Raw] = {}
         self._length = UNKNOWN
         self._standing = door.standing()
+        self._adds_usage = False  # whether the engine is asked for more usage than the client
         self._tried = 0
 
     # From the body to a decision
@@ -96,8 +98,10 @@ class Visit:
     def _understand(self) -> None:
         """Read what is asked for."""
         self._asked = asked = read(self._engine, self._path, self._fields)
-        if len(asked.prompts) > 1 and asked.stream and (self._pd or self._door.settings.on_suspicion == "refuse"):
+        held = self._pd or self._door.settings.on_suspicion == "refuse"
+        if len(asked.prompts) > 1 and asked.stream and held:
             raise BadRequestError("several prompts are not answered in one stream here", PARAMS.get(self._path))
+        self._adds_usage = orders.adds_usage(asked, self._fields, held=held)
 
     def _bound(self) -> None:
         if self._standing.budget.limit is None and not self._standing.passes_unknown:
@@ -223,11 +227,6 @@ class Visit:
         if not self._relay.start(attempt):
             waiting: list[Attempt] = [attempt]
             self._relay.open(lambda: waiting.pop() if waiting else self._attempt(tokens))
-
-    @property
-    def _adds_usage(self) -> bool:
-        held = self._pd or self._door.settings.on_suspicion == "refuse"
-        return orders.adds_usage(self._given, self._fields, held=held)
 
     @property
     def _given(self) -> Asked:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from kvfence.gateway.fleet.pair import Pair
 from kvfence.gateway.fleet.quarantine import Quarantine
 from kvfence.gateway.fleet.tiers import PICKS, Order, Tiers
-from kvfence.gateway.fleet.worker import Worker
+from kvfence.gateway.fleet.worker import Changes, Worker
 
 UNBOUNDED: Final = 1 << 62  # tokens: above any prompt
 
@@ -41,7 +41,59 @@ class _Holder(Protocol):
     def quarantined(self) -> bool: ...
 
 
-class Front:
+class _Chooser:
+    """What choosing a worker and choosing a pair have in common."""
+
+    def __init__(self, changes: Changes, order: Order, unknown_limit: int) -> None:
+        self._pick = PICKS[order]
+        self._unknown_limit = unknown_limit
+        self._changes = changes
+        self._count = -1
+        self._tiers = Tiers(())
+        self._limit: int | None = None
+
+    def limit(self) -> int | None:
+        """Give the shortest prompt that surely nothing can hold, up or down, in tokens; None: it cannot be said."""
+        self._current()
+        return self._limit
+
+    def limit_now(self) -> int:
+        """Give the shortest prompt that nothing can hold that may be chosen now, in tokens; 0: there is nothing."""
+        return self._current().most
+
+    def lack(self, tokens: int | None) -> Lack | None:
+        """Say why `choose` gives nothing; None if it gives something."""
+        tiers = self._current()
+        if tiers.above(tiers.most - 1 if tokens is None else tokens) is not None:
+            return None
+        return _lack(self._up(), tokens, self._limit)
+
+    def quarantine(self, held: Worker | Pair, reason: str) -> None:
+        """Choose a worker or a pair no more until it is released; the two of a pair go on in other pairs."""
+        held.quarantine = Quarantine(reason, held.lives)
+        self._changes.tell()
+
+    def release(self, held: Worker | Pair) -> None:
+        """Choose it again."""
+        held.quarantine = None
+        self._changes.tell()
+
+    def _current(self) -> Tiers:
+        if self._count != self._changes.count:
+            self._count = self._changes.count
+            self._rank()
+        return self._tiers
+
+    def _rank(self) -> None:
+        """Order what may be chosen by what it can hold, and work out the limit."""
+        raise NotImplementedError
+
+    def _up(self) -> Sequence[_Holder]:
+        """Give what is usable, quarantined or not."""
+        raise NotImplementedError
+
+
+class Front(_Chooser):
     """Chooses one of several workers that can each answer alone."""
 
     def __init__(self, workers: Sequence[Worker], *, order: Order = "least-loaded", unknown_limit: int = 0) -> None:
@@ -53,13 +105,8 @@ class Front:
             unknown_limit: the limit to choose by, in tokens, where it is not known: 0 for never, or `UNBOUNDED`.
 
         """
+        super().__init__(workers[0].changes, order, unknown_limit)
         self.workers = tuple(workers)
-        self._pick = PICKS[order]
-        self._unknown_limit = unknown_limit
-        self._changes = workers[0].changes
-        self._count = -1
-        self._tiers = Tiers(())
-        self._limit: int | None = None
 
     def choose(self, tokens: int | None) -> Worker | None:
         """Give a worker whose limit is above a number of tokens; None: there is none now, see `lack`.
@@ -75,45 +122,19 @@ class Front:
         ring.turn += 1
         return self._pick(ring, ring.turn - 1)
 
-    def limit(self) -> int | None:
-        """Give the shortest prompt that surely no worker can hold, up or down, in tokens; None: it cannot be said."""
-        self._current()
-        return self._limit
+    def _rank(self) -> None:
+        self._tiers = Tiers(
+            (worker, _held(worker, self._unknown_limit))
+            for worker in self.workers
+            if worker.usable and worker.quarantine is None
+        )
+        self._limit = _known(worker.could_hold for worker in self.workers)
 
-    def limit_now(self) -> int:
-        """Give the shortest prompt that no worker can hold that may be chosen now, in tokens; 0: there is none."""
-        return self._current().most
-
-    def lack(self, tokens: int | None) -> Lack | None:
-        """Say why `choose` gives nothing; None if it gives something."""
-        tiers = self._current()
-        if tiers.above(tiers.most - 1 if tokens is None else tokens) is not None:
-            return None
-        return _lack([worker for worker in self.workers if worker.usable], tokens, self._limit)
-
-    def quarantine(self, worker: Worker, reason: str) -> None:
-        """Choose a worker no more until it is released."""
-        worker.quarantine = Quarantine(reason, worker.lives)
-        self._changes.tell()
-
-    def release(self, worker: Worker) -> None:
-        """Choose a worker again."""
-        worker.quarantine = None
-        self._changes.tell()
-
-    def _current(self) -> Tiers:
-        if self._count != self._changes.count:
-            self._count = self._changes.count
-            self._tiers = Tiers(
-                (worker, _held(worker, self._unknown_limit))
-                for worker in self.workers
-                if worker.usable and worker.quarantine is None
-            )
-            self._limit = _known(worker.could_hold for worker in self.workers)
-        return self._tiers
+    def _up(self) -> Sequence[_Holder]:
+        return [worker for worker in self.workers if worker.usable]
 
 
-class Pairs:
+class Pairs(_Chooser):
     """Chooses a prefill and a decode worker."""
 
     def __init__(
@@ -125,17 +146,12 @@ class Pairs:
         unknown_limit: int = 0,
     ) -> None:
         """Take the workers of both roles, as `Front` does."""
+        super().__init__(prefill[0].changes, order, unknown_limit)
         self.prefill = tuple(prefill)
         self.decode = tuple(decode)
-        self._pick = PICKS[order]
-        self._unknown_limit = unknown_limit
-        self._changes = prefill[0].changes
-        self._count = -1
         self._pairs = {(p, d): Pair(p, d) for p in self.prefill for d in self.decode}
         self._combined: dict[Worker, tuple[Worker, ...]] = {}
-        self._tiers = Tiers(())
         self._partners: dict[Worker, Tiers] = {}
-        self._limit: int | None = None
 
     def __iter__(self) -> Iterator[Pair]:
         """Go through the pairs that may serve the same model."""
@@ -159,42 +175,12 @@ class Pairs:
         step = turn // lcm(len(ring.workers), len(partners.workers))
         return self._pairs[prefill, self._pick(partners, turn + step)]
 
-    def limit(self) -> int | None:
-        """Give the shortest prompt that surely no pair can hold, up or down, in tokens; None: it cannot be said."""
-        self._current()
-        return self._limit
-
-    def limit_now(self) -> int:
-        """Give the shortest prompt that no pair can hold that may be chosen now, in tokens; 0: there is none."""
-        return self._current().most
-
-    def lack(self, tokens: int | None) -> Lack | None:
-        """Say why `choose` gives nothing; None if it gives something."""
-        tiers = self._current()
-        if tiers.above(tiers.most - 1 if tokens is None else tokens) is not None:
-            return None
-        return _lack([pair for pair in self if pair.usable], tokens, self._limit)
-
     def pair(self, name: str) -> Pair | None:
         """Give a pair by its name."""
         return next((pair for pair in self._pairs.values() if pair.name == name), None)
 
-    def quarantine(self, pair: Pair, reason: str) -> None:
-        """Choose a pair no more until it is released; each of the two goes on in other pairs."""
-        pair.quarantine = Quarantine(reason, pair.lives)
-        self._changes.tell()
-
-    def release(self, pair: Pair) -> None:
-        """Choose a pair again."""
-        pair.quarantine = None
-        self._changes.tell()
-
-    def _current(self) -> Tiers:
-        if self._count != self._changes.count:
-            self._count = self._changes.count
-            self._combine()
-            self._rank()
-        return self._tiers
+    def _up(self) -> Sequence[_Holder]:
+        return [pair for pair in self if pair.usable]
 
     def _combine(self) -> None:
         """Work out which decode workers each prefill worker may be combined with; those of one model alike."""
@@ -207,7 +193,7 @@ class Pairs:
             self._combined[prefill] = alike[model]
 
     def _rank(self) -> None:
-        """Order what may be chosen by what it can hold."""
+        self._combine()
         apart = {key for key, pair in self._pairs.items() if pair.quarantine is not None}
         free = {decode for decode in self.decode if decode.usable and decode.quarantine is None}
         known: dict[tuple[Worker, ...], Tiers] = {}

@@ -91,7 +91,6 @@ class Client(asyncio.Protocol):
         self._gone_out = 0  # of them, when last looked
         self._moved = 0.0  # when that was more than before
         self._heard = 0.0  # when the client last sent something that is no longer read
-        self.peer = ""
 
     # What the event loop calls
 
